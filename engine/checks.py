@@ -1,0 +1,96 @@
+"""Live checks: each measures a number on a trace and says whether what it claims holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from attnlab.engine.attention import AttentionTrace
+from torch import Tensor
+
+__all__ = ["Check", "blocked_weights", "check_attention", "fused_agreement", "row_sums"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim, measured.
+
+    `measured` is the number that was found, `bound` the largest one with which the claim holds
+    (0 = exactly), `how` says what was compared with what.
+    """
+
+    name: str
+    measured: float
+    bound: float
+    how: str
+
+    @property
+    def holds(self) -> bool:
+        # Written so that NaN does not hold.
+        return self.measured <= self.bound
+
+
+def row_sums(trace: AttentionTrace) -> Check:
+    """Largest |Σ weights − 1| over the queries that have a key; before dropout, which changes the sums by design."""
+    sums = trace.weights.double().sum(dim=-1)
+    keys = trace.weights.shape[-1]
+    return Check(
+        "row sums 1",
+        _largest((sums - 1).abs()[_rows_with_keys(trace)]),
+        keys * torch.finfo(trace.weights.dtype).eps,
+        "sum of each row of weights over key, rows with no key left out",
+    )
+
+
+def blocked_weights(trace: AttentionTrace) -> Check:
+    """Largest |weight| where the mask does not allow reading, over the queries that have a key: exactly 0."""
+    blocked = ~trace.allowed.expand(trace.weights.shape) & _rows_with_keys(trace)[..., None]
+    return Check(
+        "masked weights exactly 0",
+        _largest(trace.weights.abs()[blocked]),
+        0.0,
+        f"{int(blocked.sum())} weights where reading is not allowed",
+    )
+
+
+def fused_agreement(trace: AttentionTrace) -> Check:
+    """Largest |Δ| between weights · v and `F.scaled_dot_product_attention` on the same q, k, v, mask and scale.
+
+    Without dropout on either side. Rows with no key are left out: the weights are NaN there and the
+    fused call returns zeros. The bound is rounding at the trace's dtype: 4 · keys · eps · max |v|.
+    """
+    fused = F.scaled_dot_product_attention(
+        trace.q, trace.k, trace.v, attn_mask=trace.allowed.expand(trace.weights.shape), scale=trace.scale
+    )
+    ours = trace.weights @ trace.v
+    rows = _rows_with_keys(trace)
+    how = f"weights @ v against F.scaled_dot_product_attention, {str(trace.q.dtype).removeprefix('torch.')}"
+    if not rows.all():
+        returned = _largest(fused[~rows].abs())
+        value = "zeros" if returned == 0 else f"values up to {returned:g}"
+        how += f"; {int((~rows).sum())} rows with no key left out (NaN here, torch returns {value})"
+    keys = trace.weights.shape[-1]
+    size = max(1.0, _largest(trace.v.abs()))
+    return Check(
+        "torch SDPA agrees",
+        _largest((fused - ours)[rows].abs()),
+        4 * keys * torch.finfo(trace.v.dtype).eps * size,
+        how,
+    )
+
+
+ATTENTION_CHECKS: tuple[Callable[[AttentionTrace], Check], ...] = (row_sums, blocked_weights, fused_agreement)
+
+
+def check_attention(trace: AttentionTrace) -> list[Check]:
+    """All checks of an attention trace, in the order in which they are shown."""
+    return [check(trace) for check in ATTENTION_CHECKS]
+
+
+def _rows_with_keys(trace: AttentionTrace) -> Tensor:
+    return ~trace.empty_rows.expand(trace.weights.shape[:-1])
+
+
+def _largest(values: Tensor) -> float:
+    """Largest element, 0 for none; NaN if there is one (`max` of torch keeps NaN)."""
+    return float(values.max()) if values.numel() else 0.0

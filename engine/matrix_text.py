@@ -1,0 +1,190 @@
+"""Matrices as people type and paste them: a strict grammar of numbers, nothing is ever evaluated.
+
+Rows are separated by new lines or `;`, columns by spaces, tabs or `,`. Pasted Python and NumPy
+(`[[1, 0], [0, 1]]`, `array([[1., 0.]])`, `tensor(...)`) and spreadsheet cells work too.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = [
+    "MatrixError",
+    "format_matrix",
+    "format_number",
+    "parse_matrix",
+    "parse_number",
+    "require_in_range",
+]
+
+MAX_ROWS = 16
+MAX_COLUMNS = 16
+LIMIT = 100.0
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_WRAPPER = re.compile(r"\s*(?:(?:np|numpy|torch)\.)?(?:array|tensor|matrix)\s*\((.*)\)\s*", re.DOTALL)
+_DTYPE = re.compile(r",\s*dtype\s*=\s*[\w.]+\s*$")
+_MAX_TOKEN = 40
+# Longest text worth reading: every number of the largest matrix at its longest, with room for separators.
+_MAX_TEXT = MAX_ROWS * MAX_COLUMNS * (_MAX_TOKEN + 8)
+
+
+class MatrixError(ValueError):
+    """A text or a tensor that isn't a matrix within the limits. `row` and `column` count from 0, or are None."""
+
+    def __init__(self, message: str, row: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+        self.column = column
+
+
+def parse_number(text: str, *, name: str = "number", limit: float = LIMIT) -> float:
+    """One finite decimal number from −`limit` to `limit`, as Python writes it; a Unicode minus is accepted.
+
+    Raises `MatrixError` with what came.
+    """
+    return _number(text.strip(), name, limit)
+
+
+def parse_matrix(
+    text: str,
+    *,
+    name: str = "matrix",
+    max_rows: int = MAX_ROWS,
+    max_columns: int = MAX_COLUMNS,
+    limit: float = LIMIT,
+) -> Float[Tensor, "row column"]:
+    """A float64 matrix from text.
+
+    `name` begins every message. Raises `MatrixError` for an empty text, a cell that isn't a finite
+    number from −`limit` to `limit`, rows of different lengths, and more rows or columns than allowed.
+    """
+    if len(text) > _MAX_TEXT:
+        raise MatrixError(
+            f"{name}: expected at most {max_rows} rows of {max_columns} numbers, got {len(text):,} characters of text"
+        )
+    rows = [_cells(line) for line in _lines(text, name)]
+    if not rows:
+        raise MatrixError(f"{name} is empty: expected at least one row of numbers")
+    _require_size(len(rows), max(map(len, rows)), name, max_rows, max_columns)
+    numbers = [
+        [_number(cell, f"{name} row {i + 1}, column {j + 1}", limit, i, j) for j, cell in enumerate(row)]
+        for i, row in enumerate(rows)
+    ]
+    _require_equal_lengths(numbers, name)
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def require_in_range(
+    matrix: Float[Tensor, "row column"],
+    *,
+    name: str = "matrix",
+    max_rows: int = MAX_ROWS,
+    max_columns: int = MAX_COLUMNS,
+    limit: float = LIMIT,
+) -> None:
+    """The limits of `parse_matrix` for a matrix that did not come as text. Raises `MatrixError`."""
+    if matrix.ndim != 2:
+        raise MatrixError(f"{name}: expected rows and columns, got a tensor of {matrix.ndim} axes")
+    _require_size(matrix.shape[0], matrix.shape[1], name, max_rows, max_columns)
+    outside = ~(matrix.abs() <= limit)  # NaN is outside too
+    if outside.any():
+        row, column = outside.nonzero()[0].tolist()
+        raise MatrixError(
+            f"{name} row {row + 1}, column {column + 1}: expected a number from {_limits(limit)}, "
+            f"got {format_number(matrix[row, column].item())}",
+            row,
+            column,
+        )
+
+
+def format_number(number: float) -> str:
+    """The shortest text that `parse_number` reads back as the same number; integers without a point."""
+    if math.isfinite(number) and number == int(number) and abs(number) < 1e15:
+        return "-0.0" if math.copysign(1, number) < 0 and number == 0 else str(int(number))
+    return repr(number)
+
+
+def format_matrix(
+    matrix: Float[Tensor, "row column"], *, row_separator: str = "\n", separator: str = " "
+) -> str:
+    """Text that `parse_matrix` reads back as the same matrix, bit for bit."""
+    return row_separator.join(separator.join(map(format_number, row)) for row in matrix.tolist())
+
+
+def _lines(text: str, name: str) -> list[str]:
+    text = text.strip()
+    wrapped = _WRAPPER.fullmatch(text)
+    if wrapped:
+        text = _DTYPE.sub("", wrapped[1]).strip()
+    if "[" in text or "]" in text:
+        return _bracketed_lines(text, name)
+    return [line for line in re.split(r"[\n\r;]+", text) if line.strip()]
+
+
+def _bracketed_lines(text: str, name: str) -> list[str]:
+    """The rows of `[[…], […]]`, `[[…]\\n […]]` or `[…]`; brackets must pair up, and nothing else may stand between."""
+    inner = re.fullmatch(r"\[\s*(\[.*\])\s*,?\s*\]", text, re.DOTALL)
+    body = inner[1] if inner else text
+    rows = re.findall(r"\[([^\[\]]*)\]", body)
+    if re.sub(r"\[[^\[\]]*\]", "", body).strip(" \t\r\n,;") or not rows:
+        raise MatrixError(
+            f"{name}: expected rows in brackets like [[1, 0], [0, 1]], got brackets that do not pair up"
+        )
+    return [re.sub(r"[\r\n]+", " ", row) for row in rows if row.strip() or len(rows) > 1]
+
+
+def _cells(line: str) -> list[str]:
+    line = line.strip(" ")
+    if "\t" in line:
+        # Spreadsheet cells: an empty cell between two tabs is a missing number, not nothing.
+        return [cell.strip().rstrip(",") for cell in line.split("\t")]
+    line = re.sub(r",\s*$", "", line.strip())
+    return [cell for part in re.split(r"\s*,\s*", line) for cell in (part.split() or [""])]
+
+
+def _number(text: str, name: str, limit: float, row: int | None = None, column: int | None = None) -> float:
+    if not text:
+        raise MatrixError(f"{name} is empty: expected a number", row, column)
+    shown = repr(text) if len(text) <= _MAX_TOKEN else f"{text[:12]!r}… ({len(text):,} characters)"
+    # U+2212 is the minus sign that this project prints.
+    plain = text.replace("\N{MINUS SIGN}", "-")
+    if len(text) > _MAX_TOKEN or not _NUMBER.fullmatch(plain):
+        raise MatrixError(f"{name}: expected a number from {_limits(limit)}, got {shown}", row, column)
+    number = float(plain)
+    if not abs(number) <= limit:
+        raise MatrixError(f"{name}: expected a number from {_limits(limit)}, got {shown}", row, column)
+    return number
+
+
+def _limits(limit: float) -> str:
+    return f"\N{MINUS SIGN}{format_number(limit)} to {format_number(limit)}"
+
+
+def _require_size(rows: int, columns: int, name: str, max_rows: int, max_columns: int) -> None:
+    if not (1 <= rows <= max_rows and 1 <= columns <= max_columns):
+        raise MatrixError(
+            f"{name}: expected 1 to {max_rows} rows and 1 to {max_columns} columns, got {rows} × {columns}"
+        )
+
+
+def _require_equal_lengths(rows: Sequence[Sequence[float]], name: str) -> None:
+    """The message names the odd row and the others: 'K row 2 has 3 numbers; rows 1 and 3 have 2'."""
+    lengths = [len(row) for row in rows]
+    # The majority is what was probably meant; a tie is decided by the first row.
+    usual = max(lengths, key=lambda length: (lengths.count(length), length == lengths[0]))
+    odd = next((i for i, length in enumerate(lengths) if length != usual), None)
+    if odd is None:
+        return
+    others = [str(i + 1) for i, length in enumerate(lengths) if length == usual]
+    listed = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
+    count = lengths[odd]
+    raise MatrixError(
+        f"{name} row {odd + 1} has {count} number{'s' * (count != 1)}; "
+        f"row{'s' * (len(others) > 1)} {listed} {'has' if len(others) == 1 else 'have'} {usual}",
+        odd,
+    )

@@ -4,15 +4,16 @@ import math
 from dataclasses import dataclass
 
 import torch
-from attnlab.engine.masks import bidirectional, empty_rows
-from attnlab.engine.trace import Trace, note
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from attnlab.engine.masks import bidirectional, empty_rows
+from attnlab.engine.trace import Trace, note
 
 __all__ = ["AttentionTrace", "attend"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionTrace(Trace):
     """What `attend` computed, in order. Leading axes are `batch`, or `batch head`."""
 
@@ -27,7 +28,7 @@ class AttentionTrace(Trace):
     output: Float[Tensor, "*batch query d_v"] = note("dropped · v")
     allowed: Bool[Tensor, "*mask query key"] = note("True = may read")
     empty_rows: Bool[Tensor, "*mask query"] = note("True = no key allowed")
-    scale: float
+    scale: float = note("the scores are multiplied by this")
 
 
 def attend(
@@ -108,7 +109,8 @@ def _require_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ValueError(f"{name}: expected {q.dtype} like q, got {tensor.dtype}")
         if tensor.shape[:-2] != q.shape[:-2]:
             raise ValueError(
-                f"{name}: expected the leading axes {tuple(q.shape[:-2])} of q, got {tuple(tensor.shape[:-2])}"
+                f"{name}: expected the leading axes {tuple(q.shape[:-2])} of q, "
+                f"got {tuple(tensor.shape[:-2])}"
             )
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(
@@ -117,7 +119,8 @@ def _require_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
         )
     if k.shape[-2] != v.shape[-2]:
         raise ValueError(
-            f"k and v: expected one value row for each key row; got {k.shape[-2]} rows in k and {v.shape[-2]} in v"
+            f"k and v: expected one value row for each key row; "
+            f"got {k.shape[-2]} rows in k and {v.shape[-2]} in v"
         )
 
 
@@ -126,7 +129,8 @@ def _require_mask(mask: Tensor, name: str, shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"{name}: expected a boolean mask, got {mask.dtype}; it is never added to the scores"
         )
-    # A mask with some, not all, of the leading axes would be lined up by position: batch = heads would hide it.
+    # A mask with some, not all, of the leading axes would be lined up by position,
+    # and batch = heads would hide the fault.
     fits = mask.ndim in (2, len(shape)) and all(
         size in (1, full) for size, full in zip(mask.shape, shape[-mask.ndim :], strict=True)
     )

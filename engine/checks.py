@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from attnlab.engine.attention import AttentionTrace
 from torch import Tensor
+
+from attnlab.engine.attention import AttentionTrace
 
 __all__ = ["Check", "blocked_weights", "check_attention", "fused_agreement", "row_sums"]
 
@@ -31,7 +32,7 @@ class Check:
 
 
 def row_sums(trace: AttentionTrace) -> Check:
-    """Largest |Σ weights − 1| over the queries that have a key; before dropout, which changes the sums by design."""
+    """Largest |Σ weights − 1| over queries that have a key, before dropout (it changes sums by design)."""
     sums = trace.weights.double().sum(dim=-1)
     keys = trace.weights.shape[-1]
     return Check(
@@ -54,10 +55,11 @@ def blocked_weights(trace: AttentionTrace) -> Check:
 
 
 def fused_agreement(trace: AttentionTrace) -> Check:
-    """Largest |Δ| between weights · v and `F.scaled_dot_product_attention` on the same q, k, v, mask and scale.
+    """Largest |Δ| between weights · v and `F.scaled_dot_product_attention` on the same inputs.
 
     Without dropout on either side. Rows with no key are left out: the weights are NaN there and the
-    fused call returns zeros. The bound is rounding at the trace's dtype: 4 · keys · eps · max |v|.
+    fused call returns zeros. The bound is rounding at the trace's dtype, of the sum over the keys and of
+    the scores, which the exponential passes on: 4 · (keys + (d_k + 2) · max Σ|q||k| · |scale|) · eps · max |v|.
     """
     fused = F.scaled_dot_product_attention(
         trace.q, trace.k, trace.v, attn_mask=trace.allowed.expand(trace.weights.shape), scale=trace.scale
@@ -69,12 +71,15 @@ def fused_agreement(trace: AttentionTrace) -> Check:
         returned = _largest(fused[~rows].abs())
         value = "zeros" if returned == 0 else f"values up to {returned:g}"
         how += f"; {int((~rows).sum())} rows with no key left out (NaN here, torch returns {value})"
-    keys = trace.weights.shape[-1]
+    keys, d_k = trace.k.shape[-2:]
+    # In float64: in half precision this bound could overflow and then hold for anything.
+    products = trace.q.double().abs() @ trace.k.double().abs().mT * abs(trace.scale)
+    rounding = keys + (d_k + 2) * _largest(products[trace.allowed.expand(products.shape)])
     size = max(1.0, _largest(trace.v.abs()))
     return Check(
         "torch SDPA agrees",
         _largest((fused - ours)[rows].abs()),
-        4 * keys * torch.finfo(trace.v.dtype).eps * size,
+        4 * rounding * torch.finfo(trace.v.dtype).eps * size,
         how,
     )
 
@@ -93,4 +98,4 @@ def _rows_with_keys(trace: AttentionTrace) -> Tensor:
 
 def _largest(values: Tensor) -> float:
     """Largest element, 0 for none; NaN if there is one (`max` of torch keeps NaN)."""
-    return float(values.max()) if values.numel() else 0.0
+    return values.detach().max().item() if values.numel() else 0.0

@@ -53,8 +53,10 @@ def causal_alignment(queries: int, keys: int, offset: int | None = None) -> str:
         offset = keys - queries
     told = f"{queries} queries, {keys} keys, offset {offset}"
     if offset < 0:
-        return f"{told}: aligned at the last key, so the first {min(-offset, queries)} queries have no key they may read"
-    return f"{told}: {offset} keys precede the first query, so query 0 may read keys 0 to {min(offset, keys - 1)}"
+        why = "aligned at the last key, so " if offset == keys - queries else ""
+        return f"{told}: {why}no key is allowed for the first {min(-offset, queries)}"
+    last = min(offset, keys - 1)
+    return f"{told}: {offset} keys precede the first query, so query 0 may read keys 0 to {last}"
 
 
 def combine(*masks: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
@@ -69,7 +71,8 @@ def combine(*masks: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         _require_bool(mask, f"mask {position}")
         if mask.shape != masks[0].shape:
             raise ValueError(
-                f"expected masks of one shape, got {_shape(masks[0])} for mask 0 and {_shape(mask)} for mask {position}"
+                f"expected masks of one shape, got {_shape(masks[0])} for mask 0 "
+                f"and {_shape(mask)} for mask {position}"
             )
     allowed = masks[0].clone()
     for mask in masks[1:]:
@@ -83,7 +86,7 @@ def empty_rows(allowed: Bool[Tensor, "*batch query key"]) -> Bool[Tensor, "*batc
 
 
 def from_ignored(ignored: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
-    """From the opposite meaning, True = ignore: `key_padding_mask` and boolean `attn_mask` of `nn.MultiheadAttention`."""
+    """From the opposite meaning, True = ignore, that `nn.MultiheadAttention` has in its boolean masks."""
     _require_bool(ignored, "ignored")
     return ~ignored
 

@@ -27,14 +27,14 @@ LIMIT = 100.0
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WRAPPER = re.compile(r"\s*(?:(?:np|numpy|torch)\.)?(?:array|tensor|matrix)\s*\((.*)\)\s*", re.DOTALL)
-_DTYPE = re.compile(r",\s*dtype\s*=\s*[\w.]+\s*$")
+_ATTRIBUTE = re.compile(r"\s*(?:dtype|device|requires_grad|grad_fn)\s*=\s*[\w.:'<>]+\s*")
 _MAX_TOKEN = 40
 # Longest text worth reading: every number of the largest matrix at its longest, with room for separators.
-_MAX_TEXT = MAX_ROWS * MAX_COLUMNS * (_MAX_TOKEN + 8)
+_MAX_TEXT_PER_NUMBER = _MAX_TOKEN + 8
 
 
 class MatrixError(ValueError):
-    """A text or a tensor that isn't a matrix within the limits. `row` and `column` count from 0, or are None."""
+    """Not a matrix within the limits. `row` and `column` of the cell at fault count from 0, or are None."""
 
     def __init__(self, message: str, row: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -63,9 +63,10 @@ def parse_matrix(
     `name` begins every message. Raises `MatrixError` for an empty text, a cell that isn't a finite
     number from −`limit` to `limit`, rows of different lengths, and more rows or columns than allowed.
     """
-    if len(text) > _MAX_TEXT:
+    if len(text) > max(max_rows * max_columns, MAX_ROWS * MAX_COLUMNS) * _MAX_TEXT_PER_NUMBER:
         raise MatrixError(
-            f"{name}: expected at most {max_rows} rows of {max_columns} numbers, got {len(text):,} characters of text"
+            f"{name}: expected at most {max_rows} rows of {max_columns} numbers, "
+            f"got {len(text):,} characters of text"
         )
     rows = [_cells(line) for line in _lines(text, name)]
     if not rows:
@@ -117,34 +118,48 @@ def format_matrix(
 
 
 def _lines(text: str, name: str) -> list[str]:
-    text = text.strip()
     wrapped = _WRAPPER.fullmatch(text)
     if wrapped:
-        text = _DTYPE.sub("", wrapped[1]).strip()
+        text = _without_attributes(wrapped[1])
     if "[" in text or "]" in text:
-        return _bracketed_lines(text, name)
-    return [line for line in re.split(r"[\n\r;]+", text) if line.strip()]
+        return _bracketed_lines(text.strip(), name)
+    if not text.replace(";", "").strip():
+        return []
+    # A line of nothing but tabs is a row of empty spreadsheet cells; it is refused later, not skipped.
+    return [line for line in re.split(r"[\n\r;]+", text) if line.strip(" ")]
+
+
+def _without_attributes(text: str) -> str:
+    """Without the `, dtype=float32, requires_grad=True` that NumPy and torch print after the numbers."""
+    while True:
+        numbers, comma, last = text.rpartition(",")
+        if not comma or not _ATTRIBUTE.fullmatch(last):
+            return text
+        text = numbers
 
 
 def _bracketed_lines(text: str, name: str) -> list[str]:
-    """The rows of `[[…], […]]`, `[[…]\\n […]]` or `[…]`; brackets must pair up, and nothing else may stand between."""
-    inner = re.fullmatch(r"\[\s*(\[.*\])\s*,?\s*\]", text, re.DOTALL)
-    body = inner[1] if inner else text
+    """The rows of `[[…], […]]`, `[[…] […]]` or `[…]`: brackets pair up and only separators stand between."""
+    # Plain string methods: a pattern with `\s*,?\s*` takes quadratic time on a long run of spaces.
+    body = text.rstrip(" \t\r\n,;")
+    inner = body[1:-1].strip().removesuffix(",").rstrip()
+    if body[:1] == "[" and body[-1:] == "]" and inner[:1] == "[" and inner[-1:] == "]":
+        body = inner
     rows = re.findall(r"\[([^\[\]]*)\]", body)
     if re.sub(r"\[[^\[\]]*\]", "", body).strip(" \t\r\n,;") or not rows:
         raise MatrixError(
             f"{name}: expected rows in brackets like [[1, 0], [0, 1]], got brackets that do not pair up"
         )
-    return [re.sub(r"[\r\n]+", " ", row) for row in rows if row.strip() or len(rows) > 1]
+    return [re.sub(r"[\r\n\t]+", " ", row) for row in rows if row.strip() or len(rows) > 1]
 
 
 def _cells(line: str) -> list[str]:
     line = line.strip(" ")
     if "\t" in line:
         # Spreadsheet cells: an empty cell between two tabs is a missing number, not nothing.
-        return [cell.strip().rstrip(",") for cell in line.split("\t")]
-    line = re.sub(r",\s*$", "", line.strip())
-    return [cell for part in re.split(r"\s*,\s*", line) for cell in (part.split() or [""])]
+        return [cell.strip().removesuffix(",") for cell in line.split("\t")]
+    parts = line.strip().removesuffix(",").split(",")
+    return [cell for part in parts for cell in (part.split() or [""])]
 
 
 def _number(text: str, name: str, limit: float, row: int | None = None, column: int | None = None) -> float:

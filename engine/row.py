@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
-from attnlab.engine.attention import AttentionTrace
-from attnlab.engine.trace import Trace, note
 from jaxtyping import Float
 from torch import Tensor
+
+from attnlab.engine.attention import AttentionTrace
+from attnlab.engine.trace import Trace, note
 
 __all__ = ["RowTrace", "attention_row"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowTrace(Trace):
     """The row of one query, key by key."""
 

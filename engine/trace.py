@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["Stage", "Trace", "note"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """One intermediate of a computation.
 
@@ -31,9 +31,11 @@ def note(text: str) -> Any:
     return dataclasses.field(metadata={"note": text})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """Base of all traces: a frozen dataclass whose tensor fields are annotated with jaxtyping.
+
+    Traces are compared by identity (`eq=False`), because `==` of tensors has no single truth value.
 
     The annotation is the only place where the axes are named:
     `scores: Float[Tensor, "*batch query key"]` is a stage with the axes query and key, after any
@@ -42,7 +44,7 @@ class Trace:
 
     def stages(self) -> Iterator[Stage]:
         """The tensor fields in the order in which they were computed."""
-        for name, axis_pattern, text in _tensor_fields(type(self)):
+        for name, axis_pattern, text in _tensor_fields(type(self)):  # type: ignore[arg-type]
             tensor = getattr(self, name)
             if tensor is not None:
                 yield Stage(
@@ -93,7 +95,7 @@ def _axes(axis_pattern: str, ndim: int, where: str) -> tuple[str, ...]:
 
 
 def _leading_names(count: int) -> tuple[str, ...]:
-    """Full shape of an attention tensor is `batch head query key`: two leading axes are these, one is the batch."""
+    """One leading axis is the batch, two are `batch head`, as in the full shape `batch head query key`."""
     if count <= 1:
         return ("batch",) * count
     outer = ("batch",) if count == 2 else tuple(f"batch{i}" for i in range(count - 1))

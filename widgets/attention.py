@@ -1,0 +1,270 @@
+"""AttentionExplorable: scaled dot-product attention in five steps, every number editable."""
+
+import math
+from typing import Any
+
+import torch
+import traitlets as t
+from torch import Tensor
+
+from attnlab.engine import (
+    AttentionTrace,
+    attend,
+    attention_row,
+    bidirectional,
+    causal,
+    causal_alignment,
+    check_attention,
+    format_matrix,
+)
+from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Steps, Toggle
+from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.figure import StageFigure, stage_figure
+from attnlab.widgets.matrix import Matrix
+from attnlab.widgets.read_only import read_only_trace
+
+__all__ = ["AttentionExplorable"]
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+_THREE = [[1, 0], [0, 1], [1, 1]]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "three positions, causal": {"q": _THREE, "k": _THREE, "v": _THREE, "query": 1},
+    "plain dot product": {"q": _THREE, "k": _THREE, "v": _THREE, "scale": False, "causal": False, "query": 1},
+    "two keys": {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[10], [20]], "causal": False, "query": 0},
+    "all scores zero": {"q": [[0, 0]] * 3, "k": _THREE, "v": _THREE, "query": 2},
+    "a huge future score": {
+        "q": [[0], [1], [1]],
+        "k": [[0], [math.log(2)], [100]],
+        "v": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        "scale": False,
+        "query": 1,
+    },
+    "cross lengths": {
+        "q": [[1, 0], [0, 1]],
+        "k": [[1, 0], [0, 1], [1, 1], [-1, 0], [0.5, -0.5]],
+        "v": [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 1, 1]],
+        "causal": False,
+        "query": 0,
+    },
+}
+
+STEPS = ((1, "score"), (2, "scale"), (3, "mask"), (4, "softmax"), (5, "mix values"))
+
+
+class AttentionExplorable(Explorable):
+    """Scaled dot-product attention, step by step, on matrices that can be edited.
+
+    - `q` (`query × d_k`), `k` (`key × d_k`), `v` (`key × d_v`): up to 16 × 16, entries −100 to 100
+    - `scale`: divide the scores by √d_k; `causal`: query i reads keys j ≤ i + (keys − queries)
+    - `query`: the row that is told in detail; `step`: how far the computation is shown, 1 to 5
+    - `dtype`: float64, float32, bfloat16 or float16; `decimals`: digits shown, 2 to 8
+    - `preset`: one of `AttentionExplorable.presets`, before all others
+
+    Each is a constructor argument and a trait to be read, set, observed and linked. `trace` holds
+    the intermediates of the last good result as read-only tensors: `explorable.trace.weights`.
+
+    Raises `ValueError` when the matrices don't fit, `TypeError` for an unknown argument.
+    """
+
+    presets = PRESETS
+
+    q = Matrix(label="Q", axes=("query", "d_k"), role="query")
+    k = Matrix(label="K", axes=("key", "d_k"), role="key")
+    v = Matrix(label="V", axes=("key", "d_v"), role="value")
+    scale = t.Bool(True).tag(state="input")
+    causal = t.Bool(True).tag(state="input")
+    dtype = t.Enum(list(DTYPES), "float64").tag(state="input")
+    query = t.Int(0).tag(state="view")
+    step = t.Int(5, min=1, max=5).tag(state="view")
+    decimals = t.Int(4, min=2, max=8).tag(state="view")
+    preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
+    trace = t.Instance(AttentionTrace, read_only=True)
+
+    def controls(self) -> list[list[Control]]:
+        return [
+            [
+                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                Toggle("scale", "divide by √dₖ"),
+                Toggle("causal", "causal mask"),
+                Stepper("query", "query", less="previous query", more="next query"),
+                Command("undo", "Undo"),
+                Command("redo", "Redo"),
+                Command("reset", "Reset"),
+                Link("link", "Copy link"),
+                Menu(
+                    "export",
+                    "Export",
+                    [
+                        ("python", "Copy as Python"),
+                        ("numbers", "Copy all numbers"),
+                        ("svg", "Save picture (SVG)"),
+                    ],
+                ),
+            ],
+            [Steps("step", "Steps of attention", STEPS)],
+        ]
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        inputs = {
+            name: {
+                "title": trait.label,
+                "role": trait.role,
+                "axes": list(trait.axes),
+                "editable": True,
+                "limit": trait.limit,
+                "maxSize": trait.max_size,
+            }
+            for name, trait in self._inputs.items()
+        }
+        grid = {"axes": ["query", "key"], "ramp": "signed", "group": "scores"}
+        masked = {"masked": "allowed", "flag": "empty_rows"}
+        return inputs | {
+            "scores": grid | {"step": 1},
+            "scaled": grid | {"step": 2},
+            "masked": grid | masked | {"step": 3, "bar": True},
+            "weights": grid | masked | {"step": 4, "ramp": "unit", "group": "weights", "bar": True},
+            "output": {
+                "axes": ["query", "d_v"],
+                "ramp": "signed",
+                "group": "output",
+                "step": 5,
+                "flag": "empty_rows",
+                "role": "value",
+                "bar": True,
+            },
+            "row_scores": {"title": "q·k", "axes": ["key"], "step": 1},
+            "row_scaled": {"title": "scaled", "axes": ["key"], "step": 2},
+            "row_masked": {"title": "masked", "axes": ["key"], "step": 3, "masked": "row_allowed"},
+            "row_weights": {"title": "weight", "axes": ["key"], "step": 4, "masked": "row_allowed"},
+            "row_weighted": {"title": "weight × value", "axes": ["key", "d_v"], "step": 5},
+            "weight_sum": {"title": "sum of the weights", "axes": [], "step": 4},
+            "row_output": {"title": "output row", "axes": ["d_v"], "step": 5},
+        }
+
+    def layout_blocks(self) -> list[dict[str, Any]]:
+        return [
+            {"kind": "grids", "items": [{"stage": "q"}, {"stage": "k"}, {"stage": "v"}]},
+            {"kind": "sizes", "axes": ["query", "key", "d_k", "d_v"]},
+            {"kind": "message"},
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": "scores"},
+                    {"stage": "scaled", "operation": "scale"},
+                    {"stage": "masked", "operation": "mask"},
+                    {"stage": "weights", "operation": "softmax"},
+                ],
+            },
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": "output", "operation": "mix"},
+                    {
+                        "kind": "table",
+                        "axis": "key",
+                        "title": "table",
+                        "columns": [
+                            {"stage": "row_scores", "title": "q·k"},
+                            {"stage": "row_scaled", "title": "scaled"},
+                            {"stage": "row_masked", "title": "masked"},
+                            {"stage": "row_weights", "title": "weight", "total": "weight_sum"},
+                            {"stage": "row_weighted", "title": "weight × value", "total": "row_output"},
+                        ],
+                    },
+                ],
+            },
+            {"kind": "readout"},
+            {"kind": "checks"},
+        ]
+
+    def compute(self) -> Result:
+        dtype = DTYPES[self.dtype]
+        q, k, v = (matrix.as_subclass(Tensor).to(dtype) for matrix in (self.q, self.k, self.v))
+        queries, keys = q.shape[0], k.shape[0]
+        allowed = causal(queries, keys) if self.causal else bidirectional(queries, keys)
+        trace = attend(q, k, v, scale=self.scale, allowed=allowed)
+        row = attention_row(trace, self.query)
+        self.set_trait("trace", read_only_trace(trace))
+        tensors = {stage.name: stage.tensor for stage in (*trace.stages(), *row.stages())}
+        tensors["row_allowed"] = trace.allowed[self.query]
+        row_checks, blocked, fused = check_attention(trace)
+        return Result(
+            tensors=tensors,
+            checks=[(row_checks, 4), (blocked, 4), (fused, 5)],
+            texts={
+                "scale": f"÷ √{q.shape[1]}" if self.scale else "× 1",
+                "mask": "mask" if self.causal else "no mask",
+                "softmax": "softmax",
+                "mix": "weights · V",
+                "table": f"Query {self.query}, term by term",
+            },
+            message=_alignment(queries, keys) if self.causal else "",
+            limits={"query": queries - 1},
+            tracked={"query": self.query},
+        )
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of the last good result, read-only."""
+        return self.trace.weights
+
+    @property
+    def output(self) -> Tensor:
+        """The output of the last good result, read-only."""
+        return self.trace.output
+
+    def figure(self, stage: str = "weights") -> StageFigure:
+        """A matplotlib figure of one stage of the last good result, for slides: titled, with its numbers.
+
+        Raises `KeyError` for a stage that there isn't.
+        """
+        return stage_figure(
+            self.trace.stage(stage),
+            allowed=self.trace.allowed if stage in ("masked", "weights", "dropped") else None,
+            unit=stage in ("weights", "dropped"),
+            decimals=self.decimals,
+        )
+
+    def export(self, name: str, value: Any) -> None:
+        if value == "numbers":
+            self._copy(self.numbers())
+        elif value == "svg":
+            self._save("attention-weights.svg", "image/svg+xml", self.figure("weights").svg())
+        else:
+            super().export(name, value)
+
+    def numbers(self) -> str:
+        """All stages of the last good result as tab-separated text at full precision."""
+        blocks = []
+        for stage in self.trace.stages():
+            if stage.tensor.is_floating_point():
+                shape = " × ".join(
+                    f"{axis} {size}" for axis, size in zip(stage.axes, stage.tensor.shape, strict=True)
+                )
+                blocks.append(f"{stage.name} · {shape}\n{format_matrix(stage.tensor, separator=chr(9))}")
+        return "\n\n".join(blocks)
+
+    @t.validate("query")
+    def _check_query(self, proposal: Any) -> int:
+        query, queries = proposal["value"], self.q.shape[0]
+        if not 0 <= query < queries:
+            raise t.TraitError(f"query: expected 0 to {queries - 1}, got {query}")
+        return query
+
+    @t.observe("q")
+    def _keep_query(self, change: Any) -> None:
+        # Fewer queries than before: the last one is told instead of one that is gone.
+        if self.query >= self.q.shape[0]:
+            self.query = self.q.shape[0] - 1
+
+
+def _alignment(queries: int, keys: int) -> str:
+    told = causal_alignment(queries, keys)
+    return f"Causal mask with {told}." if told else ""

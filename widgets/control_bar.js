@@ -1,0 +1,307 @@
+// ControlBar: native inputs, selects and buttons with real labels, declared by the kernel as data.
+// It also keeps the state of its explorable in the page's address, where the page is its own.
+
+import { make } from "./elements.js";
+import { createRequests } from "./requests.js";
+
+const PATIENCE_MS = 10_000;
+const ADDRESS_MS = 250;
+
+/** The address bar is ours only on a page of our own; a notebook's belongs to the notebook. */
+const ownsAddress = () => document.documentElement.hasAttribute("data-attnlab-page");
+
+/** The page's address with this explorable's state; what other explorables and pages keep there stays. */
+export function addressWith(href, own, state) {
+  const url = new URL(href);
+  const kept = [...url.searchParams].filter(([name]) => !own.includes(name));
+  const query = [...kept.map((pair) => pair.map(encodeURIComponent).join("=")), ...(state ? [state] : [])].join("&");
+  url.search = query;
+  return url.href;
+}
+
+async function copyText(text, holder) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without permission, or on plain http: the old way works where the new one is refused.
+    const area = make("textarea", "attnlab-unseen", text);
+    holder.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+function saveFile({ filename, mime, text }, holder) {
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: mime }));
+  link.download = filename;
+  holder.append(link);
+  link.click();
+  link.remove();
+  URL.revokeObjectURL(link.href);
+}
+
+export default () => {
+  const views = new Set();
+  const unanswered = new Map();
+  let requests;
+  let addressTimer = null;
+  let restored = false;
+
+  function writeAddress(model) {
+    clearTimeout(addressTimer);
+    addressTimer = null;
+    if (!ownsAddress()) return;
+    const href = addressWith(location.href, model.get("address_names"), model.get("address"));
+    if (href !== location.href) history.replaceState(history.state, "", href);
+  }
+
+  return {
+    initialize({ model }) {
+      const nonce = Math.random().toString(36).slice(2);
+      requests = createRequests(
+        (request) => {
+          model.set("request", { ...request, nonce });
+          model.save_changes();
+        },
+        { setTimeout: (...a) => setTimeout(...a), clearTimeout: (t) => clearTimeout(t), patience: PATIENCE_MS, onLate() {} },
+      );
+      const onAck = () => {
+        const { id, nonce: answered } = model.get("ack");
+        if (answered !== nonce) return;
+        for (const [name, change] of unanswered) if (change.id <= id) unanswered.delete(name);
+        requests.settle(id);
+        views.forEach((view) => view.paint());
+      };
+      const onAddress = () => {
+        // Browsers limit how often an address may change; the newest state within a moment is enough.
+        if (restored) addressTimer ??= setTimeout(() => writeAddress(model), ADDRESS_MS);
+      };
+      model.on("change:ack", onAck);
+      model.on("change:address", onAddress);
+      if (ownsAddress() && location.search) {
+        model.set("search", location.search);
+        model.save_changes();
+      }
+      restored = true;
+      return () => {
+        clearTimeout(addressTimer);
+        model.off("change:ack", onAck);
+        model.off("change:address", onAddress);
+      };
+    },
+
+    render({ model, el, signal }) {
+      const push = (name, value) => {
+        const id = requests.push({ name, value, key: name });
+        unanswered.set(name, { value, id });
+        views.forEach((view) => view.paint());
+      };
+      const view = createBar(model, el, signal, { push, unanswered, writeAddress: () => writeAddress(model) });
+      views.add(view);
+      const onChange = () => view.update();
+      const onDownload = () => {
+        const download = model.get("download");
+        // Only the first display saves the file; two displays are one request.
+        if (download.filename && [...views][0] === view) saveFile(download, el);
+      };
+      const onClipboard = () => {
+        const { text } = model.get("clipboard");
+        if (text && [...views][0] === view) copyText(text, el).then(() => view.say(model.get("words").copied));
+      };
+      model.on("change", onChange);
+      model.on("change:download", onDownload);
+      model.on("change:clipboard", onClipboard);
+      view.update();
+      return () => {
+        model.off("change", onChange);
+        model.off("change:download", onDownload);
+        model.off("change:clipboard", onClipboard);
+        views.delete(view);
+      };
+    },
+  };
+};
+
+function createBar(model, el, signal, { push, unanswered, writeAddress }) {
+  const root = make("div", "attnlab-controls");
+  root.dataset.lmSuppressShortcuts = "true"; // typing in a control is not a command of the notebook
+  el.append(root);
+  const unique = Math.random().toString(36).slice(2);
+  let signature = "";
+  let painters = [];
+  let notice;
+  let noticeTimer;
+
+  const valueOf = (name) => (unanswered.has(name) ? unanswered.get(name).value : model.get("values")[name]);
+  const isDisabled = (name) => model.get("disabled").includes(name);
+
+  function say(text) {
+    notice.textContent = text;
+    clearTimeout(noticeTimer);
+    noticeTimer = setTimeout(() => (notice.textContent = ""), 4000);
+  }
+
+  function button(name, text, label, press) {
+    const element = make("button", "attnlab-button", text);
+    element.type = "button";
+    element.dataset.name = name;
+    if (label) element.setAttribute("aria-label", label);
+    // aria-disabled keeps the button focusable: undoing the last step must not throw the keyboard out.
+    element.addEventListener("click", () => element.getAttribute("aria-disabled") !== "true" && press());
+    return element;
+  }
+
+  function select({ name, label, options, hideLabel }) {
+    const holder = make("label", "attnlab-control");
+    holder.append(make("span", hideLabel ? "attnlab-unseen" : "attnlab-label", label));
+    const element = make("select", "attnlab-select");
+    element.dataset.name = name;
+    for (const [value, text] of options) {
+      const option = make("option", "", text);
+      option.value = value;
+      element.append(option);
+    }
+    element.addEventListener("change", () => push(name, element.value));
+    const note = make("span", "attnlab-control-note");
+    holder.append(element, note);
+    painters.push(() => {
+      element.value = valueOf(name);
+      note.textContent = model.get("notes")[name] ?? "";
+    });
+    return holder;
+  }
+
+  function toggle({ name, label }) {
+    const holder = make("label", "attnlab-control");
+    const element = make("input", "attnlab-check-box");
+    element.type = "checkbox";
+    element.dataset.name = name;
+    element.addEventListener("change", () => push(name, element.checked));
+    holder.append(element, make("span", "attnlab-label", label));
+    painters.push(() => (element.checked = valueOf(name)));
+    return holder;
+  }
+
+  function stepper({ name, label, less, more, minimum }) {
+    const holder = make("div", "attnlab-control");
+    holder.setAttribute("role", "group");
+    holder.setAttribute("aria-label", label);
+    const count = make("output", "attnlab-count");
+    count.dataset.name = name;
+    const maximum = () => model.get("limits")[name];
+    const move = (by) => () => push(name, valueOf(name) + by);
+    const back = button(`${name}-less`, "◂", less, move(-1));
+    const forth = button(`${name}-more`, "▸", more, move(1));
+    for (const element of [back, forth]) element.classList.add("attnlab-small");
+    holder.append(make("span", "attnlab-label", label), back, count, forth);
+    painters.push(() => {
+      const value = valueOf(name);
+      count.textContent = String(value);
+      back.setAttribute("aria-disabled", String(value <= minimum));
+      forth.setAttribute("aria-disabled", String(value >= maximum()));
+    });
+    return holder;
+  }
+
+  /** Steps of a computation: radio buttons, so that the arrow keys work as everywhere. */
+  function steps({ name, label, options }) {
+    const holder = make("fieldset", "attnlab-steps");
+    holder.append(make("legend", "attnlab-unseen", label));
+    const inputs = options.map(([value, text]) => {
+      const step = make("label", "attnlab-step");
+      const input = make("input", "attnlab-unseen");
+      input.type = "radio";
+      input.name = `${name}-${unique}`;
+      input.value = value;
+      input.addEventListener("change", () => push(name, value));
+      step.append(input, make("span", "attnlab-step-number", String(value)), " ", make("span", "", text));
+      holder.append(step);
+      return { input, step, value };
+    });
+    painters.push(() => {
+      const current = valueOf(name);
+      for (const { input, step, value } of inputs) {
+        input.checked = value === current;
+        step.classList.toggle("attnlab-reached", value <= current);
+        step.classList.toggle("attnlab-current", value === current);
+      }
+    });
+    return holder;
+  }
+
+  function command({ name, label }) {
+    const element = button(name, label, "", () => push(name, true));
+    painters.push(() => element.setAttribute("aria-disabled", String(isDisabled(name))));
+    return element;
+  }
+
+  /** Copies the page's address where the page is ours; elsewhere the kernel answers with a line of code. */
+  function link({ name, label }) {
+    return button(name, label, "", () => {
+      if (!ownsAddress()) return push(name, true);
+      writeAddress();
+      copyText(location.href, el).then(() => say(model.get("words").linkCopied));
+    });
+  }
+
+  function menu({ name, label, options }) {
+    const holder = make("details", "attnlab-menu");
+    const summary = make("summary", "attnlab-button", label);
+    const list = make("div", "attnlab-menu-list");
+    for (const [value, text] of options)
+      list.append(
+        button(`${name}-${value}`, text, "", () => {
+          push(name, value);
+          holder.open = false;
+          summary.focus();
+        }),
+      );
+    holder.append(summary, list);
+    const close = () => (holder.open = false);
+    holder.addEventListener("focusout", (event) => holder.contains(event.relatedTarget) || close());
+    holder.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      close();
+      summary.focus();
+    });
+    return holder;
+  }
+
+  const builders = { select, toggle, stepper, steps, command, link, menu };
+
+  function build() {
+    painters = [];
+    const rows = model.get("controls").map((controls) => {
+      const row = make("div", "attnlab-control-row");
+      let end = null;
+      for (const control of controls) {
+        if (control.end && !end) row.append((end = make("div", "attnlab-control-end")));
+        (control.end ? end : row).append(builders[control.kind](control));
+      }
+      if (controls.length === 1 && controls[0].kind === "steps") row.classList.add("attnlab-steps-row");
+      return row;
+    });
+    notice = make("div", "attnlab-notice");
+    notice.setAttribute("role", "status");
+    root.replaceChildren(...rows, notice);
+  }
+
+  function update() {
+    const drawn = JSON.stringify(model.get("controls"));
+    if (drawn !== signature) {
+      signature = drawn;
+      build();
+    }
+    paint();
+  }
+
+  function paint() {
+    for (const painter of painters) painter();
+  }
+
+  root.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
+  signal.addEventListener("abort", () => clearTimeout(noticeTimer));
+  return { update, paint, say };
+}

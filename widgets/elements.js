@@ -1,0 +1,11 @@
+// Making elements. Text always goes in as text, never as HTML.
+
+export function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+/** `{0}`, `{1}` … in `pattern` replaced; all words come from the kernel. */
+export const fill = (pattern, ...parts) => pattern.replace(/\{(\d)\}/g, (_, i) => parts[i]);

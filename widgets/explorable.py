@@ -1,0 +1,447 @@
+"""Explorable: controls → engine → trace → view, with its states, undo, presets and address.
+
+A page's own class declares its inputs and switches as traits, its presets, and one method,
+`compute`. Everything a reader can do with numbers is here, once, for all pages.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import ipywidgets
+import torch
+import traitlets as t
+from torch import Tensor
+
+from attnlab.engine import Check, MatrixError, parse_number
+from attnlab.widgets.address import decode, encode
+from attnlab.widgets.control_bar import Control, ControlBar
+from attnlab.widgets.history import History
+from attnlab.widgets.matrix import Matrix
+from attnlab.widgets.numbers import measured
+from attnlab.widgets.trace_view import TraceView, answer
+
+__all__ = ["Explorable", "Result"]
+
+_log = logging.getLogger("attnlab")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `compute` found: tensors by stage name, and what is said of them."""
+
+    tensors: Mapping[str, Tensor]
+    checks: Sequence[tuple[Check, int]] = ()
+    """Each check with the step from which on it can be made; 0 = always."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Name of a stepper → its largest value."""
+    tracked: Mapping[str, int] = field(default_factory=dict)
+
+
+class Explorable(ipywidgets.VBox):
+    """Base of all explorables.
+
+    Traits tagged `state="input"` (and every `Matrix`) change the result, belong to presets and are
+    undone; traits tagged `state="view"` only choose what is told. Both are constructor arguments,
+    controls of the same name, and parameters of the address.
+
+    States: *ready*, *invalid* (the last good result stays, marked as such; `message` names the
+    field) and *failed* (a fault of ours; the detail is in the log).
+    """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """Name → values; the first is the default. What a preset leaves out has its trait's default."""
+
+    state = t.Enum(("ready", "invalid", "failed"), "ready", read_only=True)
+    message = t.Unicode("", read_only=True)
+    name = t.Unicode("")
+    """Tells several explorables on one page apart in its address: parameters are called `name.q` then."""
+
+    def __init__(self, *, preset: str | None = None, name: str = "", **values: Any) -> None:
+        self._ready = False
+        self._depth = 0
+        self._gesture: Any = None
+        self._refused: dict[str, Any] | None = None
+        self._refusal = ""
+        self._answered = (0, "")
+        self._sent = 0
+        self._last: Result | None = None
+        self._inputs = {n: trait for n, trait in self.traits().items() if isinstance(trait, Matrix)}
+        self._switches = [n for n, trait in self.traits().items() if trait.metadata.get("state") == "input"]
+        self._options = [n for n, trait in self.traits().items() if trait.metadata.get("state") == "view"]
+        self._require_known(values)
+        self.bar = ControlBar(
+            controls=self.controls(), address_names=[name + "." * bool(name) + n for n in self._addressed()]
+        )
+        self.view = TraceView(stages=self.stages(), layout_blocks=self.layout_blocks())
+        super().__init__(name=name)
+        self.add_class("attnlab-explorable")
+        with self._batch():
+            self._apply(self._preset_values(preset or next(iter(self.presets))))
+            self._apply(values)
+        if self.state != "ready":
+            self.close()
+            raise ValueError(self.message)
+        self._history = History(self._undoable())
+        self._ready = True
+        self._refresh()
+        self.children = (self.bar, self.view)
+        self.observe(self._on_trait, [*self._inputs, *self._switches, *self._options, "preset"])
+        self.view.observe(self._on_view_request, "request")
+        self.bar.observe(self._on_bar_request, "request")
+        self.bar.observe(self._on_search, "search")
+
+    # ------------------------------------------------------------ what a page declares
+
+    def controls(self) -> list[list[Control]]:
+        """Rows of controls, each named after a trait or a command."""
+        raise NotImplementedError
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """How each stage is drawn."""
+        raise NotImplementedError
+
+    def layout_blocks(self) -> list[dict[str, Any]]:
+        """The blocks of the view from top to bottom."""
+        raise NotImplementedError
+
+    def compute(self) -> Result:
+        """The result of the present inputs. Raises `ValueError` with a message for the reader."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ for people's own notebooks
+
+    def assign(self, **values: Any) -> None:
+        """Sets several traits at once, with one computation: `e.assign(k=…, v=…)` for matrices that must fit.
+
+        Raises `TypeError` for an unknown name and `ValueError` for a value that is no matrix; the
+        explorable is unchanged then.
+        """
+        self._require_known(values)
+        before = {n: getattr(self, n) for n in values}
+        with self._batch():
+            try:
+                self._apply(values)
+            except Exception:
+                self._apply(before)
+                raise
+
+    def undo(self) -> None:
+        """Takes the last edit back. Does nothing when there is none."""
+        self._restore(self._history.undo())
+
+    def redo(self) -> None:
+        """Makes the last undone edit again. Does nothing when there is none."""
+        self._restore(self._history.redo())
+
+    def reset(self) -> None:
+        """Back to the values of the preset chosen last."""
+        with self._batch():
+            self._apply(self._preset_values(self.preset))
+
+    @property
+    def address(self) -> str:
+        """The state as the query part of an address: `preset=…&q=…`, empty for the default."""
+        return encode({self._prefix + n: value for n, value in self._changed().items()})
+
+    def code(self) -> str:
+        """The line of Python that makes this explorable in its present state."""
+        arguments = []
+        for n, value in self._changed().items():
+            shown = value.tolist() if isinstance(value, Tensor) else value
+            arguments.append(f"{n}={shown!r}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def close(self) -> None:
+        """Frees the widgets of both sides."""
+        for widget in (self.bar, self.view, self):
+            widget.unobserve_all()
+            if isinstance(widget.layout, ipywidgets.Layout):
+                widget.layout.close()
+        self.bar.close()
+        self.view.close()
+        super().close()
+
+    # ------------------------------------------------------------ state
+
+    def _require_known(self, values: Mapping[str, Any]) -> None:
+        known = [*self._inputs, *self._switches, *self._options]
+        for n in values:
+            if n not in known:
+                expected = ", ".join(["preset", "name", *known])
+                raise TypeError(f"{type(self).__name__} has no argument {n!r}; expected one of {expected}")
+
+    def _addressed(self) -> list[str]:
+        return ["preset", *self._inputs, *self._switches, *self._options]
+
+    @property
+    def _prefix(self) -> str:
+        return self.name + "." * bool(self.name)
+
+    def _preset_values(self, preset: str) -> dict[str, Any]:
+        """All that a preset decides: its own values, and the defaults of the switches that it leaves out."""
+        if preset not in self.presets:
+            raise ValueError(f"preset: expected one of {', '.join(self.presets)}, got {preset!r}")
+        defaults = {n: self.traits()[n].default() for n in self._switches}
+        return {"preset": preset} | defaults | dict(self.presets[preset])
+
+    def _undoable(self) -> dict[str, Any]:
+        return {n: getattr(self, n) for n in ["preset", *self._inputs, *self._switches]}
+
+    def _changed(self) -> dict[str, Any]:
+        """What differs from the chosen preset, and the preset when it isn't the default."""
+        base = {n: self.traits()[n].default() for n in self._options} | self._preset_values(self.preset)
+        changed = {"preset": self.preset} if self.preset != next(iter(self.presets)) else {}
+        for n in [*self._inputs, *self._switches, *self._options]:
+            value = getattr(self, n)
+            if isinstance(value, Tensor):
+                default = self.traits()[n].validate(self, base[n])
+                if value.shape != default.shape or not torch.equal(value, default):
+                    changed[n] = value
+            elif value != base[n]:
+                changed[n] = value
+        return changed
+
+    def _apply(self, values: Mapping[str, Any]) -> None:
+        # Matrices first: what is allowed for the rest (the tracked query) depends on their sizes.
+        for n in sorted(values, key=lambda name: name not in self._inputs):
+            setattr(self, n, values[n])
+
+    def _restore(self, state: Mapping[str, Any] | None) -> None:
+        if state is not None:
+            with self._batch(record=False):
+                self._apply(state)
+
+    @contextmanager
+    def _batch(self, gesture: Any = None, *, record: bool = True) -> Iterator[None]:
+        """Changes inside are one change: one computation, one step of undo."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                if self._ready and record:
+                    self._history.record(self._undoable(), gesture)
+                self._refresh()
+
+    def _on_trait(self, change: Any) -> None:
+        if self._depth == 0:
+            self._refused = None
+            with self._batch():
+                pass
+
+    # ------------------------------------------------------------ computing and showing
+
+    def _refresh(self) -> None:
+        """Computes and shows. Observers swallow errors, so every one must end in a visible state."""
+        wrong: dict[str, Any] | None = None
+        try:
+            self._last = self.compute()
+            state, message = "ready", self._last.message
+        except ValueError as error:
+            state, message = "invalid", _sentence(self._with_labels(str(error)))
+            wrong = {"inputs": self._inputs_named_in(str(error))}
+        except Exception:
+            _log.exception("%s could not compute", type(self).__name__)
+            state, message = (
+                "failed",
+                "This could not be computed; the fault is ours. Undo brings the last state back.",
+            )
+        if self._refused:
+            state, message = "invalid", self._refusal
+            wrong = {"inputs": [self._refused["input"]], "row": self._refused.get("row")}
+        self.set_trait("state", state)
+        self.set_trait("message", message)
+        if self._last is None or not self._ready:
+            return
+        last = self._last
+        ack, nonce = self._answered
+        with self.view.hold_sync():
+            self.view.tracked = dict(last.tracked)
+            for n in ("step", "decimals"):
+                if self.has_trait(n):
+                    setattr(self.view, n, getattr(self, n))
+            self.view.answer = answer(
+                {**last.tensors, **{n: getattr(self, n) for n in self._inputs}},
+                ack=ack,
+                nonce=nonce,
+                state=state,
+                message=message,
+                refused=self._refused,
+                wrong=wrong,
+                texts=last.texts,
+                checks=[
+                    {"name": c.name, "text": measured(c), "how": c.how, "holds": c.holds, "step": step}
+                    for c, step in last.checks
+                ],
+            )
+        self._show_controls(last)
+
+    def _show_controls(self, last: Result) -> None:
+        values = {n: getattr(self, n) for n in ["preset", *self._switches, *self._options]}
+        disabled = [
+            n for n, can in (("undo", self._history.can_undo), ("redo", self._history.can_redo)) if not can
+        ]
+        with self.bar.hold_sync():
+            self.bar.values = values
+            self.bar.limits = dict(last.limits)
+            self.bar.disabled = disabled
+            self.bar.address = self.address
+            self.bar.notes = {"preset": "edited" if self._is_edited() else ""}
+
+    def _is_edited(self) -> bool:
+        return bool(self._changed().keys() & {*self._inputs, *self._switches})
+
+    def _inputs_named_in(self, message: str) -> list[str]:
+        """The inputs that a message of the engine names: 'q and k: expected …'."""
+        named = message.split(":", 1)[0].split(" and ")
+        return [n for n in self._inputs if n in named]
+
+    def _with_labels(self, message: str) -> str:
+        """The engine says q, as in code; the page says Q, as on its grids."""
+        for n, trait in self._inputs.items():
+            message = re.sub(rf"\b{n}\b", trait.label, message)
+        return message
+
+    # ------------------------------------------------------------ what the reader does
+
+    def _on_view_request(self, change: Any) -> None:
+        request = change["new"]
+        self._answered = (request["id"], request["nonce"])
+        self._refused = None
+        for n, edit in enumerate(request["edits"]):
+            self._act(edit, gesture=edit.get("gesture", n))
+        if not request["edits"]:
+            self._refresh()
+
+    def _act(self, edit: Mapping[str, Any], gesture: Any) -> None:
+        try:
+            if "command" in edit:
+                self._command(edit["command"])
+            elif "resize" in edit:
+                with self._batch(gesture):
+                    self._resize(edit["resize"], 1 if edit["by"] > 0 else -1)
+            else:
+                with self._batch(("edit", gesture)):
+                    self._edit(edit)
+        except (MatrixError, t.TraitError) as error:
+            self._refused = {
+                "input": edit.get("input"),
+                "index": edit.get("index"),
+                "text": str(edit.get("text", edit.get("value", ""))),
+                "row": getattr(error, "row", None),
+            }
+            self._refusal = _sentence(str(error))
+            self._refresh()
+        except (KeyError, TypeError, IndexError):
+            # A request that no script of ours makes. It changes nothing.
+            _log.warning("a request was not understood: %r", str(edit)[:200])
+            self._refresh()
+
+    def _edit(self, edit: Mapping[str, Any]) -> None:
+        name = edit["input"]
+        trait = self._inputs[name]
+        if edit.get("index") is None:
+            setattr(self, name, edit["text"])
+            return
+        i, j = edit["index"]
+        matrix = getattr(self, name).clone()
+        where = f"{trait.label} row {i + 1}, column {j + 1}"
+        try:
+            text = edit["text"] if "text" in edit else repr(float(edit["value"]))
+            matrix[i, j] = parse_number(text, name=where, limit=trait.limit)
+        except MatrixError as error:
+            raise MatrixError(str(error), i, j) from None
+        setattr(self, name, matrix)
+
+    def _resize(self, axis: str, by: int) -> None:
+        """One more or one less along `axis`, in every input that has it: Q and K keep a common width."""
+        for name, trait in self._inputs.items():
+            if axis not in trait.axes:
+                continue
+            matrix = getattr(self, name)
+            dim = trait.axes.index(axis)
+            size = matrix.shape[dim] + by
+            if not 1 <= size <= trait.max_size:
+                raise MatrixError(f"{trait.label}: expected 1 to {trait.max_size} along {axis}, got {size}")
+            if by < 0:
+                matrix = matrix.narrow(dim, 0, size)
+            else:
+                shape = list(matrix.shape)
+                shape[dim] = 1
+                matrix = torch.cat([matrix, torch.zeros(shape, dtype=matrix.dtype)], dim)
+            setattr(self, name, matrix)
+
+    def _command(self, name: str) -> None:
+        {"undo": self.undo, "redo": self.redo, "reset": self.reset, "revert": self._refresh}[name]()
+
+    def _on_bar_request(self, change: Any) -> None:
+        request = change["new"]
+        self._refused = None
+        for edit in request["edits"]:
+            name, value = edit["name"], edit["value"]
+            try:
+                if name in ("undo", "redo", "reset"):
+                    self._command(name)
+                elif name == "preset":
+                    with self._batch():
+                        self._apply(self._preset_values(value))
+                elif name in self._switches or name in self._options:
+                    with self._batch():
+                        setattr(self, name, value)
+                else:
+                    self.export(name, value)
+            except (KeyError, TypeError, ValueError, t.TraitError) as error:
+                _log.warning("a change of %r was refused: %s", name, error)
+                self._refresh()
+        self.bar.ack = {"id": request["id"], "nonce": request["nonce"]}
+
+    def export(self, name: str, value: Any) -> None:
+        """Takes something along: the link (in a notebook: as code), numbers, a picture."""
+        if name == "link" or value == "python":
+            self._copy(self.code())
+        else:
+            raise ValueError(f"expected a known export, got {name!r}")
+
+    def _copy(self, text: str) -> None:
+        self._sent += 1
+        self.bar.clipboard = {"text": text, "id": self._sent}
+
+    def _save(self, filename: str, mime: str, text: str) -> None:
+        self._sent += 1
+        self.bar.download = {"filename": filename, "mime": mime, "text": text, "id": self._sent}
+
+    def _on_search(self, change: Any) -> None:
+        """The visitor's link. Warm kernels compute a page before its visitor comes, so it arrives late."""
+        traits = {n: self.traits()[n] for n in self._addressed()}
+        values, problems = decode(change["new"], traits, self._prefix)
+        preset = values.pop("preset", next(iter(self.presets)))
+        if preset not in self.presets:
+            problems.append(f"The link's preset was not used: there is none called {preset[:40]!r}.")
+            preset = next(iter(self.presets))
+        with self._batch(record=False):
+            self._apply(self._preset_values(preset))
+            for n, value in sorted(values.items(), key=lambda item: item[0] not in self._inputs):
+                try:
+                    setattr(self, n, value)
+                except (ValueError, t.TraitError) as error:
+                    problems.append(f"The link's {n} was not used: {error}.")
+            if problems:
+                self._refused = {"input": None, "index": None, "text": ""}
+                self._refusal = " ".join(problems)
+        self._refused = None
+        self._history.start(self._undoable())
+        if self._last is not None:
+            self._show_controls(self._last)
+
+
+def _sentence(text: str) -> str:
+    """An error as a sentence on the page."""
+    text = text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,99 @@
+"""A stage as a matplotlib figure, made without pyplot: nothing global, nothing to close."""
+
+import io
+import math
+
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from attnlab.engine import Stage
+from attnlab.widgets.words import AXIS_NAMES
+
+__all__ = ["StageFigure", "stage_figure"]
+
+# Blue and vermilion of the Okabe–Ito palette: told apart with every common colour vision.
+_SIGNED = LinearSegmentedColormap.from_list("attnlab signed", ["#E08A4F", "#FFFFFF", "#6FA8D0"])
+_UNIT = LinearSegmentedColormap.from_list("attnlab unit", ["#FFFFFF", "#9678C8"])
+
+
+class StageFigure(Figure):
+    """A figure that a notebook shows by itself, as SVG with its title as alternative text."""
+
+    def svg(self) -> str:
+        """The figure as an SVG text, selectable and scalable, with a title for screen readers."""
+        buffer = io.StringIO()
+        self.savefig(buffer, format="svg", metadata={"Title": self.get_label(), "Date": None})
+        text = buffer.getvalue()
+        return text[text.index("<svg") :].replace(
+            "<svg ", f'<svg role="img" aria-label="{_escaped(str(self.get_label()))}" ', 1
+        )
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def stage_figure(
+    stage: Stage, *, allowed: Tensor | None = None, unit: bool = False, decimals: int = 4
+) -> StageFigure:
+    """`stage` as a heat map with its numbers; the last two axes are rows and columns.
+
+    `allowed` hatches the cells that are not allowed; `unit` colours from 0 to 1 instead of
+    symmetrically about 0. Raises `ValueError` for a stage with leading axes.
+    """
+    if stage.tensor.ndim != 2:
+        raise ValueError(f"expected a stage of two axes, got {stage.name} with {', '.join(stage.axes)}")
+    numbers = stage.tensor.double().tolist()
+    rows, columns = len(numbers), len(numbers[0])
+    finite = [abs(x) for row in numbers for x in row if math.isfinite(x)]
+    end = 1.0 if unit else (max(finite, default=0) or 1.0)
+    figure = StageFigure(figsize=(1.4 + 0.95 * columns, 1.2 + 0.6 * rows), layout="constrained")
+    axes = figure.add_subplot()
+    colours, low = (_UNIT, 0.0) if unit else (_SIGNED, -end)
+    image = axes.imshow(
+        [[x if math.isfinite(x) else math.nan for x in row] for row in numbers],
+        cmap=colours,
+        vmin=low,
+        vmax=end,
+        aspect="auto",
+    )
+    for i, row in enumerate(numbers):
+        for j, x in enumerate(row):
+            blocked = allowed is not None and not bool(allowed[i, j])
+            if blocked:
+                axes.add_patch(
+                    Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#9AA3AD", lw=0)
+                )
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1} if blocked else None
+            axes.text(
+                j, i, _text(x, decimals), ha="center", va="center", fontsize=10, color="black", bbox=box
+            )
+    names = [AXIS_NAMES.get(axis, axis) for axis in stage.axes]
+    axes.set_xticks(range(columns))
+    axes.set_yticks(range(rows))
+    axes.set_ylabel(names[0])
+    axes.set_xlabel(names[1])
+    title = f"{stage.name} · {names[0]} {rows} × {names[1]} {columns}"
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    figure.colorbar(image, ax=axes, shrink=0.9)
+    figure.set_label(title)
+    return figure
+
+
+def _text(x: float, decimals: int) -> str:
+    """As `formatNumber` in numbers.js: what isn't zero never prints as zero."""
+    if math.isnan(x):
+        return "NaN"
+    if math.isinf(x):
+        return "∞" if x > 0 else "\N{MINUS SIGN}∞"
+    if x == 0:
+        return "0"
+    small_or_large = abs(x) < 0.5 * 10**-decimals or abs(x) >= 1e6
+    return (f"{x:.1e}" if small_or_large else f"{x:.{decimals}f}").replace("-", "\N{MINUS SIGN}")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

@@ -1,0 +1,16 @@
+"""How measured numbers are written in the lines of checks; cells are written by `numbers.js`."""
+
+import math
+
+from attnlab.engine import Check
+
+__all__ = ["measured"]
+
+
+def measured(check: Check) -> str:
+    """`max error 1.1e−16`, or `exactly 0`."""
+    if math.isnan(check.measured):
+        return "not a number"
+    if check.measured == 0:
+        return "error exactly 0"
+    return f"max error {check.measured:.1e}".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,85 @@
+"""Tensors that can be read and computed with, but not changed in place."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from attnlab.engine import Trace
+
+__all__ = ["ReadOnlyTensor", "read_only", "read_only_trace"]
+
+
+AnyTrace = TypeVar("AnyTrace", bound=Trace)
+
+
+class ReadOnlyTensor(Tensor):
+    """A tensor whose in-place changes are refused: `w.q[0, 0] = 5` raises instead of being ignored.
+
+    A widget can't notice a change inside a tensor, so the screen would go on showing the old number.
+    Results of computations are ordinary tensors; views of it (`w.q[0]`) are read-only too, and NumPy
+    gets a copy.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        written = [args[0]] if args and _writes(name) else []
+        if any(isinstance(tensor, cls) for tensor in [*written, kwargs.get("out")]):
+            raise TypeError(
+                "this tensor is shown on the screen and can't be changed in place; "
+                "assign a new one (explorable.q = …), or work on a copy: tensor.clone()"
+            )
+        storages: set[int] = set()
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, cls):
+                with torch._C.DisableTorchFunctionSubclass():
+                    value = value.as_subclass(Tensor)
+                    storages.add(value.untyped_storage().data_ptr())
+            return value
+
+        args, kwargs = tree_map(plain, (tuple(args), kwargs))
+        if name in ("numpy", "__array__"):
+            args = (args[0].clone(), *args[1:])
+        result = func(*args, **kwargs)
+
+        def protect(value: Any) -> Any:
+            if type(value) is Tensor and value.untyped_storage().data_ptr() in storages:
+                return value.as_subclass(cls)
+            return value
+
+        return tree_map(protect, result)
+
+
+def read_only(tensor: Tensor) -> ReadOnlyTensor:
+    """A read-only copy of `tensor`, cut off from autograd."""
+    return tensor.detach().clone().as_subclass(ReadOnlyTensor)
+
+
+def read_only_trace(trace: AnyTrace) -> AnyTrace:
+    """`trace` with read-only views of its tensors."""
+    fields = {field.name: getattr(trace, field.name) for field in dataclasses.fields(trace)}
+    protected = {
+        n: v.detach().as_subclass(ReadOnlyTensor) for n, v in fields.items() if isinstance(v, Tensor)
+    }
+    return dataclasses.replace(trace, **protected)
+
+
+def _writes(name: str) -> bool:
+    """Does the torch call `name` write into its first argument? By torch's naming: `add_`, `__iadd__`, …"""
+    if name in ("__setitem__", "__set__", "__delitem__"):
+        return True
+    if name.startswith("__"):
+        return name.startswith("__i") and name not in ("__index__", "__int__", "__invert__")
+    return name.endswith("_") and name not in ("requires_grad_",)

@@ -1,0 +1,237 @@
+// The DOM of one stage: facets of a table with row and column headers, one gridcell per element.
+// Built when shapes change, painted when values change.
+
+import { facetsOf, unravel } from "./axes.js";
+import { make } from "./elements.js";
+import { formatNumber, lookOf } from "./numbers.js";
+
+export const axisName = (words, axis) => words.axes?.[axis] ?? axis;
+
+export function shapeText(words, axes, shape) {
+  return axes.map((axis, i) => `${axisName(words, axis)} ${shape[i]}`).join(" × ");
+}
+
+/** The place of a cell in words: "query 1, key 0". */
+export function placeText(words, axes, shape, flat) {
+  const index = unravel(flat, shape);
+  return axes.map((axis, i) => `${axisName(words, axis)} ${index[i]}`).join(", ");
+}
+
+function header(scope, text, className) {
+  const cell = make("th", className, text);
+  cell.scope = scope;
+  cell.setAttribute("role", scope === "row" ? "rowheader" : "columnheader");
+  return cell;
+}
+
+function row(className) {
+  const tr = make("tr", className);
+  tr.setAttribute("role", "row");
+  return tr;
+}
+
+function table(label) {
+  const grid = make("table", "attnlab-grid");
+  grid.setAttribute("role", "grid");
+  grid.setAttribute("aria-label", label);
+  return grid;
+}
+
+function corner(text) {
+  const cell = header("col", undefined, "attnlab-corner");
+  cell.append(make("span", "attnlab-unseen", text));
+  return cell;
+}
+
+/**
+ * @typedef {{td: HTMLTableCellElement, stage: string, flat: number}} Cell
+ * @typedef {{grid: HTMLTableElement, rows: Cell[][]}} Grid
+ */
+
+function gridCell(stage, flat, spec, last) {
+  const td = make("td", "attnlab-cell");
+  td.setAttribute("role", "gridcell");
+  td.tabIndex = -1;
+  td.dataset.role = spec.role ?? "";
+  if (!spec.editable) td.setAttribute("aria-readonly", "true");
+  if (last) td.classList.add("attnlab-last");
+  return { td, stage, flat };
+}
+
+/** A stage with its caption. Returns the element and its grids. */
+export function stageFigure(name, spec, shape, words, labels) {
+  const figure = make("div", "attnlab-stage");
+  figure.dataset.stage = name;
+  figure.dataset.ramp = spec.ramp ?? "";
+  const caption = make("div", "attnlab-caption");
+  const title = make("span", "attnlab-name", spec.title ?? name);
+  title.dataset.role = spec.role ?? "";
+  caption.append(title, " ", make("span", "attnlab-shape", shapeText(words, spec.axes, shape)));
+  if (spec.note) caption.append(make("span", "attnlab-note", spec.note));
+  figure.append(caption);
+  const { count, rows, columns } = facetsOf(shape);
+  const rowAxis = spec.axes.at(-2);
+  const columnAxis = spec.axes.at(-1);
+  const label = (axis, i) => labels?.[axis]?.[i] ?? String(i);
+  const facets = make("div", "attnlab-facets");
+  const grids = [];
+  for (let facet = 0; facet < count; facet++) {
+    const holder = make("div", "attnlab-facet");
+    let place = "";
+    if (count > 1) {
+      place = placeText(words, spec.axes.slice(0, -2), shape.slice(0, -2), facet);
+      holder.append(make("div", "attnlab-facet-name", place));
+    }
+    const named = [spec.title ?? name, place, shapeText(words, spec.axes, shape)].filter(Boolean).join(", ");
+    const grid = table(named);
+    const head = row();
+    head.append(corner([rowAxis, columnAxis].filter(Boolean).map((a) => axisName(words, a)).join(", ") || named));
+    for (let j = 0; j < columns; j++) head.append(header("col", columnAxis ? label(columnAxis, j) : ""));
+    grid.append(make("thead"));
+    grid.tHead.append(head);
+    const body = grid.createTBody();
+    const lines = [];
+    for (let i = 0; i < rows; i++) {
+      const line = row();
+      line.append(header("row", rowAxis ? label(rowAxis, i) : ""));
+      const cells = [];
+      for (let j = 0; j < columns; j++) {
+        const cell = gridCell(name, (facet * rows + i) * columns + j, spec);
+        line.append(cell.td);
+        cells.push(cell);
+      }
+      body.append(line);
+      lines.push(cells);
+    }
+    const scroller = make("div", "attnlab-scroll");
+    scroller.append(grid);
+    holder.append(scroller);
+    facets.append(holder);
+    grids.push({ grid, rows: lines, rowAxis });
+  }
+  figure.append(facets);
+  return { figure, grids };
+}
+
+/**
+ * Several stages side by side as one table along the axis they share, with an optional row of
+ * totals: `columns: [{stage, title, total}]`.
+ */
+export function stageTable(block, stages, shapes, words, labels, title) {
+  const section = make("div", "attnlab-stage attnlab-terms");
+  const caption = make("div", "attnlab-caption");
+  caption.append(make("span", "attnlab-name", title));
+  section.append(caption);
+  const grid = table(title);
+  const head = row();
+  head.append(header("col", axisName(words, block.axis), "attnlab-axis"));
+  const widths = block.columns.map(({ stage }) => shapes[stage]?.[1] ?? 1);
+  block.columns.forEach((column, c) => {
+    for (let j = 0; j < widths[c]; j++) {
+      const many = widths[c] > 1;
+      const cell = header("col", many ? `${column.title} ${j}` : column.title);
+      if (j === 0) cell.classList.add("attnlab-first");
+      head.append(cell);
+    }
+  });
+  grid.append(make("thead"));
+  grid.tHead.append(head);
+  const body = grid.createTBody();
+  const lines = [];
+  const count = shapes[block.columns[0].stage]?.[0] ?? 0;
+  for (let i = 0; i <= count; i++) {
+    const total = i === count;
+    if (total && !block.columns.some((column) => column.total)) break;
+    const line = row(total ? "attnlab-total" : "");
+    line.append(header("row", total ? words.total : (labels?.[block.axis]?.[i] ?? String(i))));
+    const cells = [];
+    block.columns.forEach((column, c) => {
+      for (let j = 0; j < widths[c]; j++) {
+        const stage = total ? column.total : column.stage;
+        if (!stage) {
+          const blank = make("td", "attnlab-blank");
+          blank.setAttribute("role", "gridcell");
+          line.append(blank);
+          continue;
+        }
+        const cell = gridCell(stage, total ? j : i * widths[c] + j, stages[stage]);
+        line.append(cell.td);
+        cells.push(cell);
+      }
+    });
+    body.append(line);
+    lines.push(cells);
+  }
+  const scroller = make("div", "attnlab-scroll");
+  scroller.append(grid);
+  section.append(scroller);
+  return { figure: section, grids: [{ grid, rows: lines, rowAxis: block.axis, rowOffset: 0 }] };
+}
+
+/**
+ * Writes one cell. `context` holds what is the same for the whole stage.
+ * @param {Cell} cell
+ */
+export function paintCell(cell, value, context) {
+  const { td, flat } = cell;
+  const look = lookOf({
+    value,
+    reached: context.reached,
+    masked: Boolean(context.masked?.(flat)),
+    dropped: Boolean(context.dropped?.(flat)),
+  });
+  const text = look === "unreached" ? "·" : formatNumber(value, context.decimals);
+  if (cell.text !== text) {
+    td.textContent = text;
+    cell.text = text;
+  }
+  if (cell.look !== look) {
+    td.dataset.look = look;
+    cell.look = look;
+    // The number is read out as it stands; the looks that need a word get one.
+    const word = context.words.looks[look];
+    if (word) td.setAttribute("aria-label", look === "unreached" ? word : `${text}, ${word}`);
+    else td.removeAttribute("aria-label");
+  } else if (context.words.looks[look] && look !== "unreached" && cell.spoken !== text) {
+    td.setAttribute("aria-label", `${text}, ${context.words.looks[look]}`);
+  }
+  cell.spoken = text;
+  let share = 0;
+  if (context.ramp && look !== "unreached" && Number.isFinite(value))
+    share = context.ramp === "unit" ? value : context.largest ? value / context.largest : 0;
+  const tone = share === 0 ? "" : share > 0 ? "plus" : "minus";
+  if (cell.tone !== tone) {
+    td.dataset.tone = tone;
+    cell.tone = tone;
+  }
+  const amount = Math.round(Math.min(1, Math.abs(share)) * 100);
+  if (cell.amount !== amount) {
+    td.style.setProperty("--attnlab-amount", `${amount}%`);
+    cell.amount = amount;
+  }
+}
+
+/** A small bar with its range: colours are never the only carrier, and never without a scale. */
+export function colourBar(ramp) {
+  const bar = make("div", "attnlab-bar");
+  bar.dataset.ramp = ramp;
+  bar.setAttribute("aria-hidden", "true");
+  const scale = make("div", "attnlab-bar-scale");
+  const ends = [make("span"), make("span"), make("span")];
+  scale.append(...(ramp === "unit" ? [ends[0], ends[2]] : ends));
+  bar.append(make("div", "attnlab-bar-ramp"), scale);
+  return {
+    bar,
+    paint(largest) {
+      if (ramp === "unit") {
+        ends[0].textContent = "0";
+        ends[2].textContent = "1";
+      } else {
+        const end = largest || 1;
+        ends[0].textContent = formatNumber(-end, 2);
+        ends[1].textContent = "0";
+        ends[2].textContent = formatNumber(end, 2);
+      }
+    },
+  };
+}

@@ -1,0 +1,675 @@
+// TraceView: draws the stages of a trace as linked grids of numbers and sends edits to the kernel.
+// Uses only the widget model (get, set, on, off, save_changes) and the element it is given.
+
+import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
+import { isLinked, placeOf, ravel } from "./axes.js";
+import { createRequests } from "./requests.js";
+import { fill, make } from "./elements.js";
+import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
+import { keyStep, matrixText, openEditor, scrub, startsTyping } from "./editing.js";
+
+const STEP = 0.1;
+const PATIENCE_MS = 10_000;
+const BUSY_MS = 300;
+
+/** Numbers of a stage from the bytes of the answer, whatever the alignment of the buffer. */
+export function numbersOf({ dtype, data }) {
+  const bytes = data instanceof DataView ? data : new DataView(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength);
+  const copy = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
+  if (dtype === "float64") return new Float64Array(copy);
+  if (dtype === "float32") return new Float32Array(copy);
+  if (dtype === "bool") return new Uint8Array(copy);
+  throw new Error(`expected float64, float32 or bool, got ${dtype}`);
+}
+
+export default () => {
+  // What all displays of one widget share: the requests, and the edits that have no answer yet.
+  const views = new Set();
+  const unanswered = new Map();
+  let requests;
+  let late = false;
+  let gesture = 0;
+
+  const repaint = () => views.forEach((view) => view.paint());
+
+  function edit(model, change) {
+    const id = requests.push({ gesture, ...change });
+    if (change.value !== undefined) unanswered.set(`${change.input} ${change.index}`, { ...change, id });
+    repaint();
+    return id;
+  }
+
+  return {
+    initialize({ model }) {
+      const nonce = Math.random().toString(36).slice(2);
+      requests = createRequests(
+        (request) => {
+          model.set("request", { ...request, nonce });
+          model.save_changes();
+        },
+        {
+          setTimeout: (...args) => setTimeout(...args),
+          clearTimeout: (timer) => clearTimeout(timer),
+          patience: PATIENCE_MS,
+          onLate(isLate) {
+            if (late === isLate) return;
+            late = isLate;
+            repaint();
+          },
+        },
+      );
+      const onAnswer = () => {
+        const { ack, nonce: answered } = model.get("answer");
+        if (answered !== nonce) return;
+        for (const [key, change] of unanswered) if (change.id <= ack) unanswered.delete(key);
+        requests.settle(ack);
+      };
+      model.on("change:answer", onAnswer);
+      return () => model.off("change:answer", onAnswer);
+    },
+
+    render({ model, el, signal }) {
+      const view = createView(model, el, signal, {
+        edit: (change) => edit(model, change),
+        endGesture: () => (gesture += 1),
+        unanswered,
+        isLate: () => late,
+        isBusy: () => requests?.busy,
+      });
+      views.add(view);
+      const onChange = () => view.update();
+      model.on("change", onChange);
+      view.update();
+      return () => {
+        model.off("change", onChange);
+        views.delete(view);
+      };
+    },
+  };
+};
+
+function createView(model, el, signal, shared) {
+  const root = make("div", "attnlab-view");
+  root.dataset.lmSuppressShortcuts = "true"; // the grids have keys of their own
+  el.append(root);
+  const messageId = `attnlab-message-${Math.random().toString(36).slice(2)}`;
+
+  let words = {};
+  let stages = {};
+  let shapes = {};
+  let values = {};
+  let signature = "";
+  let answer = null;
+  let grids = [];
+  let bars = [];
+  let parts = {};
+  let byElement = new WeakMap();
+  let pointed = null;
+  let editing = null;
+  let busyTimer = null;
+  const textBoxes = new Map();
+
+  const cellsOf = (name) => grids.flatMap((grid) => grid.rows.flat()).filter((cell) => cell.stage === name);
+  const cellAt = (event) => byElement.get(event.target.closest?.(".attnlab-cell"));
+  const place = (cell) => placeOf(cell.flat, stages[cell.stage].axes, shapes[cell.stage]);
+  const indexOf = (cell) => Object.values(place(cell));
+  const titleOf = (name) => stages[name].title ?? name;
+
+  // ---------------------------------------------------------------- data
+
+  function takeAnswer(next) {
+    answer = next;
+    values = {};
+    shapes = {};
+    for (const [name, array] of Object.entries(next.arrays)) {
+      values[name] = numbersOf(array);
+      shapes[name] = array.shape;
+    }
+  }
+
+  /** The value on the screen: an edit that the kernel has not answered yet shows at once. */
+  function valueOf(name, flat) {
+    for (const change of shared.unanswered.values())
+      if (change.input === name && ravel(change.index, shapes[name]) === flat) return change.value;
+    return values[name][flat];
+  }
+
+  function update() {
+    words = model.get("words");
+    stages = model.get("stages");
+    if (model.get("answer") !== answer) takeAnswer(model.get("answer"));
+    const drawn = JSON.stringify([model.get("layout_blocks"), shapes, model.get("labels"), stages]);
+    if (drawn !== signature) {
+      signature = drawn;
+      build();
+    }
+    settleEditor();
+    paint();
+  }
+
+  // ---------------------------------------------------------------- building
+
+  function build() {
+    const focused = focusedCell();
+    const held = editing && { stage: editing.cell.stage, index: indexOf(editing.cell), text: editing.editor.text };
+    editing = null;
+    grids = [];
+    bars = [];
+    parts = {};
+    byElement = new WeakMap();
+    const blocks = model.get("layout_blocks").map((block) => builders[block.kind](block));
+    root.replaceChildren(...blocks.filter(Boolean));
+    for (const grid of grids)
+      for (const line of grid.rows) for (const cell of line) byElement.set(cell.td, cell);
+    for (const { rows } of grids) rows[0][0].td.tabIndex = 0;
+    if (focused) focusAgain(focused);
+    if (held && shapes[held.stage] && held.index.every((i, axis) => i < shapes[held.stage][axis])) {
+      const cell = cellsOf(held.stage).find((c) => c.flat === ravel(held.index, shapes[held.stage]));
+      startEditing(cell, held.text);
+    }
+  }
+
+  const builders = {
+    grids(block) {
+      const section = make("div", "attnlab-row");
+      for (const item of block.items) {
+        if (item.kind) {
+          section.append(builders[item.kind](item) ?? "");
+          continue;
+        }
+        if (!shapes[item.stage]) continue;
+        const spec = stages[item.stage];
+        const built = stageFigure(item.stage, spec, shapes[item.stage], words, model.get("labels"));
+        grids.push(...built.grids);
+        if (spec.editable) built.figure.append(textBox(item.stage));
+        if (spec.bar) {
+          const bar = colourBar(spec.ramp);
+          bars.push({ ...bar, stage: item.stage });
+          built.figure.append(bar.bar);
+        }
+        section.append(item.operation ? operation(item.operation, built.figure) : built.figure);
+      }
+      return section;
+    },
+    sizes(block) {
+      const section = make("div", "attnlab-sizes");
+      section.setAttribute("role", "group");
+      section.setAttribute("aria-label", words.sizes);
+      for (const axis of block.axes) {
+        const group = make("span", "attnlab-size");
+        group.append(make("span", "attnlab-size-name", axisName(words, axis)));
+        for (const [by, sign, label] of [
+          [-1, "−", words.shrink],
+          [1, "+", words.grow],
+        ]) {
+          const button = make("button", "attnlab-button attnlab-small", sign);
+          button.type = "button";
+          button.setAttribute("aria-label", fill(label, axisName(words, axis)));
+          button.dataset.axis = axis;
+          button.dataset.by = by;
+          button.addEventListener("click", () => {
+            shared.endGesture();
+            shared.edit({ resize: axis, by });
+          });
+          if (by === 1) group.append(make("output", "attnlab-size-count"));
+          group.append(button);
+        }
+        section.append(group);
+      }
+      parts.sizes = section;
+      return section;
+    },
+    message() {
+      parts.message = make("div", "attnlab-message");
+      parts.message.id = messageId;
+      parts.message.setAttribute("role", "status");
+      return parts.message;
+    },
+    readout() {
+      parts.readout = make("div", "attnlab-readout");
+      return parts.readout;
+    },
+    table(block) {
+      if (!shapes[block.columns[0].stage]) return null;
+      const built = stageTable(block, stages, shapes, words, model.get("labels"), "");
+      parts.tableTitle = { block, element: built.figure.querySelector(".attnlab-name"), grid: built.grids[0].grid };
+      grids.push(...built.grids);
+      return built.figure;
+    },
+    checks() {
+      parts.checks = make("ul", "attnlab-checks");
+      parts.checks.setAttribute("aria-label", words.checks);
+      return parts.checks;
+    },
+  };
+
+  /** What was done to get to the stage stands before it, and stays with it when the row wraps. */
+  function operation(text, figure) {
+    const pair = make("div", "attnlab-operated");
+    const element = make("div", "attnlab-operation");
+    element.dataset.text = text;
+    (parts.texts ??= []).push(element);
+    pair.append(element, figure);
+    return pair;
+  }
+
+  /** The matrix as text: for pasting whole matrices, and where refused text waits to be mended. */
+  function textBox(name) {
+    const details = make("details", "attnlab-text");
+    const known = textBoxes.get(name);
+    details.open = known?.open ?? false;
+    const summary = make("summary", "", words.asText);
+    summary.setAttribute("aria-label", fill(words.asTextOf, titleOf(name)));
+    const area = make("textarea", "attnlab-area");
+    area.rows = 3;
+    area.spellcheck = false;
+    area.setAttribute("aria-label", fill(words.textOf, titleOf(name)));
+    const apply = make("button", "attnlab-button attnlab-small", words.apply);
+    apply.type = "button";
+    apply.setAttribute("aria-label", fill(words.applyTo, titleOf(name)));
+    const box = { details, area, open: details.open, dirty: known?.dirty ?? false, sent: known?.sent };
+    area.value = known?.dirty ? known.area.value : "";
+    textBoxes.set(name, box);
+    const send = () => {
+      shared.endGesture();
+      box.sent = shared.edit({ input: name, text: area.value });
+    };
+    details.addEventListener("toggle", () => {
+      box.open = details.open;
+      paintTexts();
+    });
+    area.addEventListener("input", () => (box.dirty = true));
+    area.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
+      if (event.key === "Escape") {
+        box.dirty = false;
+        shared.edit({ command: "revert" });
+        paintTexts();
+      }
+    });
+    for (const type of ["paste", "copy"]) area.addEventListener(type, (event) => event.stopPropagation());
+    apply.addEventListener("click", send);
+    details.append(summary, area, apply);
+    return details;
+  }
+
+  // ---------------------------------------------------------------- painting
+
+  function paint() {
+    if (!answer) return;
+    const step = model.get("step");
+    const decimals = model.get("decimals");
+    const tracked = model.get("tracked");
+    const largest = {};
+    for (const [name, spec] of Object.entries(stages))
+      if (spec.ramp === "signed" && values[name]) (largest[spec.group] ??= []).push(values[name]);
+    for (const group of Object.keys(largest)) largest[group] = largestFinite(largest[group]);
+    const contexts = {};
+    for (const [name, spec] of Object.entries(stages)) {
+      if (!values[name]) continue;
+      const allowed = spec.masked && values[spec.masked];
+      const keep = spec.dropped && values[spec.dropped];
+      contexts[name] = {
+        reached: !spec.step || !step || spec.step <= step,
+        decimals,
+        words,
+        ramp: spec.ramp,
+        largest: largest[spec.group],
+        masked: allowed && ((flat) => allowed[flat % allowed.length] === 0),
+        dropped: keep && ((flat) => keep[flat % keep.length] === 0),
+      };
+    }
+    for (const { grid, rows, rowAxis } of grids)
+      rows.forEach((cells, i) => {
+        for (const cell of cells)
+          if (editing?.cell !== cell) paintCell(cell, valueOf(cell.stage, cell.flat), contexts[cell.stage]);
+        const line = cells[0].td.parentElement;
+        line.classList.toggle("attnlab-tracked", tracked[rowAxis] === i);
+        const flag = stages[cells[0].stage].flag;
+        const flagged = Boolean(flag && values[flag]?.[i % values[flag].length] && contexts[cells[0].stage].reached);
+        flagRow(line, flagged ? words.flags[flag] : "");
+      });
+    for (const bar of bars) bar.paint(largest[stages[bar.stage].group]);
+    for (const element of root.querySelectorAll(".attnlab-stage")) {
+      const context = contexts[element.dataset.stage];
+      element.classList.toggle("attnlab-later", Boolean(context && !context.reached));
+    }
+    for (const element of parts.texts ?? []) element.textContent = answer.texts[element.dataset.text] ?? "";
+    if (parts.tableTitle) {
+      parts.tableTitle.element.textContent = answer.texts[parts.tableTitle.block.title];
+      parts.tableTitle.grid.setAttribute("aria-label", answer.texts[parts.tableTitle.block.title]);
+    }
+    paintTexts();
+    paintSizes();
+    paintStatus();
+    paintChecks(step);
+    paintLinks();
+  }
+
+  function flagRow(line, text) {
+    let flag = line.querySelector(".attnlab-flag");
+    if (!text) return flag?.remove();
+    if (!flag) {
+      flag = make("span", "attnlab-flag");
+      line.cells[0].append(" ", flag);
+    }
+    flag.textContent = text;
+  }
+
+  function paintTexts() {
+    for (const [name, box] of textBoxes) {
+      if (!values[name] || !box.details.isConnected) continue;
+      const refused = answer.refused?.input === name && !answer.refused.index ? answer.refused : null;
+      if (refused && !box.dirty) {
+        box.area.value = refused.text;
+        box.details.open = true;
+        box.dirty = true;
+      } else if (!refused && box.sent !== undefined && box.sent <= answer.ack) {
+        box.dirty = false;
+        box.sent = undefined;
+      }
+      box.area.toggleAttribute("aria-invalid", Boolean(refused));
+      if (refused) box.area.setAttribute("aria-invalid", "true");
+      if (refused) box.area.setAttribute("aria-describedby", messageId);
+      else box.area.removeAttribute("aria-describedby");
+      if (box.details.open && !box.dirty) {
+        const text = matrixText(values[name], shapes[name].at(-1), " ");
+        if (box.area.value !== text) box.area.value = text;
+      }
+    }
+  }
+
+  function paintSizes() {
+    if (!parts.sizes) return;
+    for (const button of parts.sizes.querySelectorAll("button")) {
+      const name = Object.keys(stages).find((s) => stages[s].editable && stages[s].axes.includes(button.dataset.axis));
+      const size = shapes[name][stages[name].axes.indexOf(button.dataset.axis)];
+      const target = size + Number(button.dataset.by);
+      button.setAttribute("aria-disabled", String(target < 1 || target > stages[name].maxSize));
+      if (button.dataset.by === "1") button.previousSibling.textContent = size;
+    }
+  }
+
+  function paintStatus() {
+    const state = shared.isLate() ? "disconnected" : answer.state;
+    root.dataset.state = state;
+    if (!shared.isBusy()) {
+      clearTimeout(busyTimer);
+      busyTimer = null;
+      delete root.dataset.busy;
+    } else if (!busyTimer) busyTimer = setTimeout(() => (root.dataset.busy = "true"), BUSY_MS);
+    root.classList.toggle("attnlab-stale", state !== "ready");
+    if (!parts.message) return;
+    const text = state === "disconnected" ? words.disconnected : answer.message;
+    const shown = state === "ready" || !text ? text : `${text} ${state === "disconnected" ? "" : words.stale}`.trim();
+    if (parts.message.textContent !== shown) parts.message.textContent = shown;
+    parts.message.dataset.state = text ? state : "";
+    const wrong = answer.wrong;
+    for (const { rows } of grids)
+      for (const cells of rows)
+        for (const cell of cells)
+          if (stages[cell.stage].editable)
+            cell.td.classList.toggle(
+              "attnlab-wrong",
+              Boolean(wrong && wrong.inputs.includes(cell.stage) && (wrong.row ?? indexOf(cell).at(-2)) === indexOf(cell).at(-2)),
+            );
+  }
+
+  function paintChecks(step) {
+    if (!parts.checks) return;
+    parts.checks.replaceChildren(
+      ...answer.checks.map(({ name, text, how, holds, step: from }) => {
+        const item = make("li", "attnlab-check");
+        const reached = !step || !from || from <= step;
+        item.dataset.holds = reached ? String(holds) : "unreached";
+        const verdict = reached ? (holds ? words.holds : words.fails) : words.looks.unreached;
+        item.append(make("span", "attnlab-verdict", verdict), " ", make("span", "attnlab-check-name", name));
+        if (reached) item.append(` · ${text}`);
+        item.title = how;
+        return item;
+      }),
+    );
+  }
+
+  /** Where the reader points or has selected, and every cell that belongs to it. */
+  function paintLinks() {
+    const chosen = model.get("selected");
+    const cell = pointed ?? focusedCell() ?? selectedCell(chosen);
+    const at = cell && place(cell);
+    for (const { rows } of grids)
+      for (const cells of rows)
+        for (const other of cells) {
+          const { axes } = stages[other.stage];
+          const own = cell && other.stage === cell.stage;
+          const linked = at && (own ? other === cell : isLinked(other.flat, axes, shapes[other.stage], at));
+          other.td.classList.toggle("attnlab-linked", Boolean(linked));
+          const selected = chosen?.stage === other.stage && ravel(chosen.index, shapes[other.stage]) === other.flat;
+          other.td.classList.toggle("attnlab-selected", selected);
+          if (selected) other.td.setAttribute("aria-selected", "true");
+          else other.td.removeAttribute("aria-selected");
+        }
+    paintReadout(cell ?? null);
+  }
+
+  function paintReadout(cell) {
+    if (!parts.readout) return;
+    if (!cell) {
+      parts.readout.textContent = words.readoutHint;
+      return;
+    }
+    const spec = stages[cell.stage];
+    const unreached = cell.look === "unreached";
+    const value = unreached ? words.looks.unreached : exactNumber(valueOf(cell.stage, cell.flat));
+    const where = placeText(words, spec.axes, shapes[cell.stage], cell.flat);
+    const name = make("span", "attnlab-readout-name", where ? `${titleOf(cell.stage)}[${where}]` : titleOf(cell.stage));
+    const number = make("span", "attnlab-readout-value", value);
+    const extra = cell.look === "masked" ? ` · ${words.looks.masked}` : "";
+    const hint = spec.editable ? ` · ${words.editHint}` : "";
+    parts.readout.replaceChildren(name, " = ", number, make("span", "attnlab-readout-note", `${extra}${hint}`));
+  }
+
+  // ---------------------------------------------------------------- focus and selection
+
+  function focusedCell() {
+    const active = root.getRootNode().activeElement;
+    return byElement.get(active?.closest?.(".attnlab-cell")) ?? null;
+  }
+
+  function selectedCell(chosen) {
+    if (!chosen?.stage || !shapes[chosen.stage]) return null;
+    if (chosen.index.some((i, axis) => i >= shapes[chosen.stage][axis])) return null;
+    return cellsOf(chosen.stage).find((cell) => cell.flat === ravel(chosen.index, shapes[chosen.stage])) ?? null;
+  }
+
+  function focusAgain({ stage, flat }) {
+    const cells = cellsOf(stage);
+    const cell = cells.find((candidate) => candidate.flat === flat) ?? cells.at(-1);
+    if (cell) focusCell(cell);
+  }
+
+  function focusCell(cell) {
+    const { rows } = gridOf(cell);
+    for (const line of rows) for (const other of line) other.td.tabIndex = other === cell ? 0 : -1;
+    cell.td.focus({ preventScroll: false });
+  }
+
+  const gridOf = (cell) => grids.find(({ grid }) => grid.contains(cell.td));
+
+  function select(cell) {
+    model.set("selected", { stage: cell.stage, index: indexOf(cell) });
+    model.save_changes();
+    paintLinks();
+  }
+
+  function neighbour(cell, key, toEnd) {
+    const { rows } = gridOf(cell);
+    const i = rows.findIndex((line) => line.includes(cell));
+    const j = rows[i].indexOf(cell);
+    const lines = rows.length - 1;
+    const end = (line) => rows[line].length - 1;
+    const moves = {
+      ArrowUp: [toEnd ? 0 : i - 1, j],
+      ArrowDown: [toEnd ? lines : i + 1, j],
+      ArrowLeft: [i, toEnd ? 0 : j - 1],
+      ArrowRight: [i, toEnd ? end(i) : j + 1],
+      Home: toEnd ? [0, 0] : [i, 0],
+      End: toEnd ? [lines, end(lines)] : [i, end(i)],
+    };
+    const move = moves[key];
+    if (!move) return null;
+    const line = rows[Math.min(lines, Math.max(0, move[0]))];
+    return line[Math.min(line.length - 1, Math.max(0, move[1]))];
+  }
+
+  // ---------------------------------------------------------------- editing
+
+  const changeCell = (cell, value) =>
+    shared.edit({ input: cell.stage, index: indexOf(cell), value, key: `${cell.stage} ${cell.flat}` });
+
+  function startEditing(cell, text) {
+    if (editing) closeEditor();
+    const editor = openEditor(cell.td, {
+      text: text ?? plainNumber(valueOf(cell.stage, cell.flat)),
+      label: `${titleOf(cell.stage)}, ${placeText(words, stages[cell.stage].axes, shapes[cell.stage], cell.flat)}`,
+      commit(typed, move) {
+        shared.endGesture();
+        editing.move = move;
+        editing.id = shared.edit({ input: cell.stage, index: indexOf(cell), text: typed });
+      },
+      cancel() {
+        closeEditor();
+        focusCell(cell);
+        if (answer.refused) shared.edit({ command: "revert" });
+      },
+      leave: closeEditor,
+    });
+    editing = { cell, editor };
+  }
+
+  function closeEditor() {
+    const { cell, editor } = editing;
+    editing = null;
+    cell.text = null; // the input replaced the text of the cell
+    editor.close();
+    cell.td.textContent = "";
+    paint();
+  }
+
+  /** The kernel has seen what was typed: close the editor, or keep it open and say what is wrong. */
+  function settleEditor() {
+    if (!editing?.id || answer.ack < editing.id) return;
+    const { cell, editor, move } = editing;
+    const { refused } = answer;
+    if (refused?.input === cell.stage && String(refused.index) === String(indexOf(cell))) {
+      editing.id = undefined;
+      editor.refuse(messageId);
+      return;
+    }
+    const hadFocus = cell.td.contains(root.getRootNode().activeElement);
+    closeEditor();
+    if (!hadFocus) return;
+    const key = move === 1 ? "ArrowRight" : "ArrowLeft";
+    focusCell(move ? neighbour(cell, key, false) : cell);
+  }
+
+  function command(name) {
+    shared.endGesture();
+    shared.edit({ command: name });
+  }
+
+  // ---------------------------------------------------------------- events
+
+  const on = (type, handler) => root.addEventListener(type, handler, { signal });
+
+  on("pointerdown", (event) => {
+    const cell = cellAt(event);
+    if (!cell || editing?.cell === cell) return;
+    focusCell(cell);
+    select(cell);
+    event.preventDefault(); // no text selection while dragging
+    if (!stages[cell.stage].editable) return;
+    shared.endGesture();
+    scrub(event, cell.td, {
+      value: valueOf(cell.stage, cell.flat),
+      step: STEP,
+      limit: stages[cell.stage].limit,
+      change: (value) => changeCell(cell, value),
+      done: shared.endGesture,
+      signal,
+    });
+  });
+  on("dblclick", (event) => {
+    const cell = cellAt(event);
+    if (cell && stages[cell.stage].editable && editing?.cell !== cell) startEditing(cell);
+  });
+  on("pointerover", (event) => {
+    const cell = cellAt(event) ?? null;
+    if (cell === pointed) return;
+    pointed = cell;
+    if (cell) cell.td.title = exactNumber(valueOf(cell.stage, cell.flat));
+    paintLinks();
+  });
+  on("pointerleave", () => {
+    pointed = null;
+    paintLinks();
+  });
+  on("focusin", paintLinks);
+  on("focusout", paintLinks);
+
+  on("keydown", (event) => {
+    const cell = cellAt(event);
+    if (!cell || editing?.cell === cell) return;
+    if (handleKey(event, cell)) {
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  });
+
+  function handleKey(event, cell) {
+    const { editable, limit } = stages[cell.stage];
+    const ctrl = event.ctrlKey || event.metaKey;
+    const step = editable ? keyStep(event, STEP) : 0;
+    if (step) {
+      changeCell(cell, stepped(valueOf(cell.stage, cell.flat), 1, step, limit));
+      return true;
+    }
+    if (ctrl && event.key.toLowerCase() === "z") return command(event.shiftKey ? "redo" : "undo"), true;
+    if (ctrl && event.key.toLowerCase() === "y") return command("redo"), true;
+    if (event.altKey) return false;
+    const next = neighbour(cell, event.key, ctrl);
+    if (next) {
+      shared.endGesture();
+      focusCell(next);
+      return true;
+    }
+    if (editable && (event.key === "F2" || event.key === "Enter")) return startEditing(cell), true;
+    if (editable && (event.key === "Backspace" || event.key === "Delete")) return startEditing(cell, ""), true;
+    if (editable && startsTyping(event)) return startEditing(cell, event.key), true;
+    if (!editable && (event.key === "Enter" || event.key === " ")) return select(cell), true;
+    return false;
+  }
+
+  on("paste", (event) => {
+    const cell = cellAt(event);
+    if (!cell || !stages[cell.stage].editable) return;
+    const text = event.clipboardData.getData("text/plain");
+    event.preventDefault();
+    event.stopPropagation();
+    shared.endGesture();
+    // One number goes into the cell, anything longer replaces the matrix; the kernel reads both.
+    const single = !/[\s,;[\]]/.test(text.trim());
+    const box = textBoxes.get(cell.stage);
+    if (box) box.dirty = false;
+    shared.edit({ input: cell.stage, text, ...(single && { index: indexOf(cell) }) });
+  });
+  on("copy", (event) => {
+    const cell = cellAt(event);
+    if (!cell || !root.getRootNode().getSelection?.()?.isCollapsed) return;
+    event.clipboardData.setData("text/plain", plainNumber(valueOf(cell.stage, cell.flat)));
+    event.preventDefault();
+  });
+
+  signal.addEventListener("abort", () => clearTimeout(busyTimer));
+  return { update, paint };
+}

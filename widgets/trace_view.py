@@ -1,0 +1,129 @@
+"""TraceView: the stages of a trace as linked grids of numbers that can be grabbed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anywidget
+import torch
+import traitlets as t
+from torch import Tensor
+
+from attnlab.engine import Trace
+from attnlab.widgets._script import script, style
+from attnlab.widgets.words import VIEW_WORDS
+
+__all__ = ["TraceView", "array"]
+
+# The largest stage that is sent: a 128 × 128 grid. More could neither be read nor pointed at.
+MAX_CELLS = 16_384
+
+
+class TraceView(anywidget.AnyWidget):
+    """Draws stages as grids, one cell a number; leading axes become facets.
+
+    `TraceView(trace)` shows any trace. Cells of different stages light up together when they agree
+    on the axis names they share. An `Explorable` declares more: which stages can be edited, how
+    they are coloured, in which order they stand.
+    """
+
+    _esm = script("trace_view")
+    _css = style("trace_view")
+
+    stages = t.Dict().tag(sync=True)
+    """What is known of each stage beside its numbers: {name: {title, axes, role, note, step, ramp, …}}."""
+    layout_blocks: t.List[Any] = t.List().tag(sync=True)
+    """Blocks from top to bottom: grids, sizes, message, readout, table, checks."""
+    answer = t.Dict().tag(sync=True, echo_update=False)
+    """All numbers of one result in one message, as binary, with its state, message and checks."""
+    request = t.Dict().tag(sync=True, echo_update=False)
+    """The newest edits of the reader: {id, edits}; at most one request is under way."""
+    selected = t.Dict(allow_none=True, default_value=None).tag(sync=True)
+    """The chosen cell: {stage, index}, or None."""
+    tracked = t.Dict().tag(sync=True)
+    """Axis name → position of the row that is told in detail."""
+    step = t.Int(0).tag(sync=True)
+    """Stages of later steps are outlined, not filled; 0 shows all."""
+    decimals = t.Int(4, min=2, max=8).tag(sync=True)
+    """Digits after the point, 2 to 8."""
+    labels = t.Dict().tag(sync=True)
+    """Axis name → label of each position, for example tokens; positions are numbered by default."""
+    words = t.Dict(VIEW_WORDS).tag(sync=True)
+
+    def __init__(self, trace: Trace | None = None, **kwargs: Any) -> None:
+        unknown = [name for name in kwargs if not self.has_trait(name)]
+        if unknown:
+            raise TypeError(f"TraceView has no argument {unknown[0]!r}")
+        super().__init__(**kwargs)
+        if trace is not None:
+            self.show(trace)
+
+    def show(self, trace: Trace) -> None:
+        """Draws every stage of `trace` that holds numbers, in the order of computation.
+
+        Raises `ValueError` for a stage of more than 16,384 elements: choose a head or a slice.
+        """
+        drawn = [stage for stage in trace.stages() if stage.tensor.is_floating_point()]
+        masks = {stage.name for stage in trace.stages() if stage.tensor.dtype == torch.bool}
+        for stage in drawn:
+            if stage.tensor.numel() > MAX_CELLS:
+                raise ValueError(
+                    f"{stage.name}: expected at most {MAX_CELLS:,} elements, got {stage.tensor.numel():,} "
+                    f"({' × '.join(map(str, stage.tensor.shape))}); choose one head, or a slice"
+                )
+        with self.hold_sync():
+            self.stages = {
+                stage.name: {
+                    "axes": list(stage.axes),
+                    "note": stage.note,
+                    "ramp": "signed",
+                    "group": stage.name,
+                }
+                | (
+                    {"masked": "allowed"}
+                    if "allowed" in masks and stage.axes[-2:] == ("query", "key")
+                    else {}
+                )
+                for stage in drawn
+            }
+            self.layout_blocks = [
+                {"kind": "grids", "items": [{"stage": stage.name} for stage in drawn]},
+                {"kind": "readout"},
+            ]
+            self.answer = answer({stage.name: stage.tensor for stage in trace.stages()})
+
+
+def answer(
+    tensors: Mapping[str, Tensor],
+    *,
+    ack: int = 0,
+    nonce: str = "",
+    state: str = "ready",
+    message: str = "",
+    refused: Mapping[str, Any] | None = None,
+    wrong: Mapping[str, Any] | None = None,
+    texts: Mapping[str, str] | None = None,
+    checks: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """One result as the message that `TraceView` draws: everything in it belongs together."""
+    return {
+        "ack": ack,
+        "nonce": nonce,
+        "state": state,
+        "message": message,
+        "refused": dict(refused) if refused else None,
+        "wrong": dict(wrong) if wrong else None,
+        "texts": dict(texts or {}),
+        "checks": [dict(check) for check in checks],
+        "arrays": {name: array(tensor) for name, tensor in tensors.items()},
+    }
+
+
+def array(tensor: Tensor) -> dict[str, Any]:
+    """A tensor as binary with its shape and dtype, exactly: float32 holds all half precision."""
+    if tensor.dtype == torch.bool:
+        dtype, sent = "bool", tensor.to(torch.uint8)
+    elif tensor.dtype == torch.float64:
+        dtype, sent = "float64", tensor
+    else:
+        dtype, sent = "float32", tensor.to(torch.float32)
+    return {"dtype": dtype, "shape": list(tensor.shape), "data": sent.detach().contiguous().numpy().tobytes()}

@@ -1,0 +1,37 @@
+"""Every word that the scripts show. They hold none, so a second language is a second file like this."""
+
+from typing import Any
+
+__all__ = ["AXIS_NAMES", "BAR_WORDS", "VIEW_WORDS"]
+
+AXIS_NAMES = {"d_k": "dₖ", "d_v": "dᵥ"}
+
+VIEW_WORDS: dict[str, Any] = {
+    "axes": AXIS_NAMES,
+    "looks": {
+        "unreached": "not computed yet",
+        "masked": "masked",
+        "dropped": "dropped",
+        "nan": "not a number",
+        "infinite": "overflowed",
+    },
+    "flags": {"empty_rows": "no key allowed"},
+    "sizes": "Sizes",
+    "grow": "one more {0}",
+    "shrink": "one {0} less",
+    "asText": "as text",
+    "asTextOf": "{0} as text",
+    "textOf": "{0} as text, rows on lines, columns by spaces",
+    "apply": "Apply",
+    "applyTo": "Apply to {0}",
+    "total": "sum",
+    "checks": "Checks",
+    "holds": "✓ holds",
+    "fails": "✗ fails",
+    "stale": "Below is the last good result.",
+    "disconnected": "No answer from Python. Your numbers are still here; if this stays, reload the page.",
+    "readoutHint": "Point at a number to see all its digits and the cells that belong to it.",
+    "editHint": "drag sideways, or type",
+}
+
+BAR_WORDS = {"linkCopied": "Link copied", "copied": "Copied"}

@@ -256,7 +256,7 @@ class AttentionExplorable(Explorable):
         query, queries = proposal["value"], self.q.shape[0]
         if not 0 <= query < queries:
             raise t.TraitError(f"query: expected 0 to {queries - 1}, got {query}")
-        return query
+        return int(query)
 
     @t.observe("q")
     def _keep_query(self, change: Any) -> None:

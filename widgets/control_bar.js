@@ -1,7 +1,7 @@
 // ControlBar: native inputs, selects and buttons with real labels, declared by the kernel as data.
 // It also keeps the state of its explorable in the page's address, where the page is its own.
 
-import { make } from "./elements.js";
+import { keepKeys, make } from "./elements.js";
 import { createRequests } from "./requests.js";
 
 const PATIENCE_MS = 10_000;
@@ -9,6 +9,21 @@ const ADDRESS_MS = 250;
 
 /** The address bar is ours only on a page of our own; a notebook's belongs to the notebook. */
 const ownsAddress = () => document.documentElement.hasAttribute("data-attnlab-page");
+
+/** Can a link lead back here? In a frame that isn't ours the address is the frame's, of no use to anybody. */
+const hasAddress = () => ownsAddress() || globalThis.top === globalThis.self;
+
+/**
+ * The query part of the address that was opened. A notebook application tidies its address at once,
+ * so there the address of the navigation is asked, as long as the same notebook is open.
+ */
+function openedSearch() {
+  if (ownsAddress()) return location.search;
+  if (!hasAddress()) return "";
+  const [navigation] = performance.getEntriesByType("navigation");
+  const opened = navigation && new URL(navigation.name);
+  return opened?.pathname === location.pathname ? opened.search : "";
+}
 
 /** The page's address with this explorable's state; what other explorables and pages keep there stays. */
 export function addressWith(href, own, state) {
@@ -49,12 +64,13 @@ export default () => {
   let addressTimer = null;
   let restored = false;
 
+  const addressOf = (model) => addressWith(location.href, model.get("address_names"), model.get("address"));
+
   function writeAddress(model) {
     clearTimeout(addressTimer);
     addressTimer = null;
-    if (!ownsAddress()) return;
-    const href = addressWith(location.href, model.get("address_names"), model.get("address"));
-    if (href !== location.href) history.replaceState(history.state, "", href);
+    const href = addressOf(model);
+    if (ownsAddress() && href !== location.href) history.replaceState(history.state, "", href);
   }
 
   return {
@@ -80,8 +96,9 @@ export default () => {
       };
       model.on("change:ack", onAck);
       model.on("change:address", onAddress);
-      if (ownsAddress() && location.search) {
-        model.set("search", location.search);
+      const search = openedSearch();
+      if (search) {
+        model.set("search", search);
         model.save_changes();
       }
       restored = true;
@@ -98,7 +115,7 @@ export default () => {
         unanswered.set(name, { value, id });
         views.forEach((view) => view.paint());
       };
-      const view = createBar(model, el, signal, { push, unanswered, writeAddress: () => writeAddress(model) });
+      const view = createBar(model, el, signal, { push, unanswered, address: () => addressOf(model) });
       views.add(view);
       const onChange = () => view.update();
       const onDownload = () => {
@@ -124,9 +141,8 @@ export default () => {
   };
 };
 
-function createBar(model, el, signal, { push, unanswered, writeAddress }) {
+function createBar(model, el, signal, { push, unanswered, address }) {
   const root = make("div", "attnlab-controls");
-  root.dataset.lmSuppressShortcuts = "true"; // typing in a control is not a command of the notebook
   el.append(root);
   const unique = Math.random().toString(36).slice(2);
   let signature = "";
@@ -237,12 +253,11 @@ function createBar(model, el, signal, { push, unanswered, writeAddress }) {
     return element;
   }
 
-  /** Copies the page's address where the page is ours; elsewhere the kernel answers with a line of code. */
+  /** Copies the address with the state in it; where there is none, the kernel answers with a line of code. */
   function link({ name, label }) {
     return button(name, label, "", () => {
-      if (!ownsAddress()) return push(name, true);
-      writeAddress();
-      copyText(location.href, el).then(() => say(model.get("words").linkCopied));
+      if (!hasAddress()) return push(name, true);
+      copyText(address(), el).then(() => say(model.get("words").linkCopied));
     });
   }
 
@@ -286,6 +301,7 @@ function createBar(model, el, signal, { push, unanswered, writeAddress }) {
     notice = make("div", "attnlab-notice");
     notice.setAttribute("role", "status");
     root.replaceChildren(...rows, notice);
+    keepKeys(root, "button, select, input, summary");
   }
 
   function update() {

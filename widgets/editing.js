@@ -1,6 +1,7 @@
 // Grabbing a number: scrub with the pointer, step with keys, type, paste. Knows nothing of the kernel;
 // it calls `change` with an edit and `done` when a gesture ends.
 
+import { keepKeys } from "./elements.js";
 import { plainNumber, stepped } from "./numbers.js";
 
 const PIXELS_PER_STEP = 4;
@@ -62,7 +63,7 @@ export const startsTyping = (event) =>
  * An input laid over a cell. `commit(text)` is called with what was typed; the input stays, marked
  * as wrong, until the kernel has accepted it (`accept`) or Escape is pressed.
  */
-export function openEditor(td, { text, label, commit, cancel, leave }) {
+export function openEditor(td, { text, label, selectAll, commit, cancel, leave }) {
   const input = document.createElement("input");
   input.className = "attnlab-input";
   input.type = "text";
@@ -72,9 +73,10 @@ export function openEditor(td, { text, label, commit, cancel, leave }) {
   input.value = text;
   input.setAttribute("aria-label", label);
   td.append(input);
+  keepKeys(td, "input");
   td.classList.add("attnlab-editing");
   input.focus();
-  if (text.length > 1) input.select();
+  if (selectAll) input.select();
   let committed = text;
   let open = true;
   const editor = {

@@ -7,5 +7,13 @@ export function make(tag, className, text) {
   return element;
 }
 
+/**
+ * Marks elements that have the keyboard: a notebook around them must not act on their keys.
+ * (Notebooks look for this attribute on the focused element itself.)
+ */
+export function keepKeys(root, selector) {
+  for (const element of root.querySelectorAll(selector)) element.dataset.lmSuppressShortcuts = "true";
+}
+
 /** `{0}`, `{1}` … in `pattern` replaced; all words come from the kernel. */
 export const fill = (pattern, ...parts) => pattern.replace(/\{(\d)\}/g, (_, i) => parts[i]);

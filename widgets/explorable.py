@@ -20,9 +20,10 @@ from attnlab.engine import Check, MatrixError, parse_number
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Control, ControlBar
 from attnlab.widgets.history import History
-from attnlab.widgets.matrix import Matrix
+from attnlab.widgets.matrix import Matrix, same_bits
 from attnlab.widgets.numbers import measured
 from attnlab.widgets.trace_view import TraceView, answer
+from attnlab.widgets.words import AXIS_NAMES
 
 __all__ = ["Explorable", "Result"]
 
@@ -81,12 +82,17 @@ class Explorable(ipywidgets.VBox):
         self.view = TraceView(stages=self.stages(), layout_blocks=self.layout_blocks())
         super().__init__(name=name)
         self.add_class("attnlab-explorable")
-        with self._batch():
-            self._apply(self._preset_values(preset or next(iter(self.presets))))
-            self._apply(values)
-        if self.state != "ready":
+        try:
+            with self._batch():
+                self._apply(self._preset_values(preset or next(iter(self.presets))))
+                self._apply(values)
+            if self.state != "ready":
+                raise ValueError(self.message)
+        except Exception as error:
             self.close()
-            raise ValueError(self.message)
+            if isinstance(error, t.TraitError):
+                raise ValueError(str(error)) from None
+            raise
         self._history = History(self._undoable())
         self._ready = True
         self._refresh()
@@ -123,7 +129,8 @@ class Explorable(ipywidgets.VBox):
         explorable is unchanged then.
         """
         self._require_known(values)
-        before = {n: getattr(self, n) for n in values}
+        # All of them, not only those in `values`: fewer queries also move the tracked query.
+        before = {n: getattr(self, n) for n in [*self._inputs, *self._switches, *self._options]}
         with self._batch():
             try:
                 self._apply(values)
@@ -157,14 +164,20 @@ class Explorable(ipywidgets.VBox):
             arguments.append(f"{n}={shown!r}")
         return f"{type(self).__name__}({', '.join(arguments)})"
 
+    def __repr__(self) -> str:
+        # What a saved notebook shows where no widgets can be drawn.
+        return self.code() if "_history" in vars(self) else object.__repr__(self)
+
     def close(self) -> None:
         """Frees the widgets of both sides."""
-        for widget in (self.bar, self.view, self):
+        # Python also closes an explorable whose constructor was refused before it had any parts.
+        parts = [vars(self)[part] for part in ("bar", "view") if part in vars(self)]
+        for widget in (*parts, self):
             widget.unobserve_all()
             if isinstance(widget.layout, ipywidgets.Layout):
                 widget.layout.close()
-        self.bar.close()
-        self.view.close()
+        for part in parts:
+            part.close()
         super().close()
 
     # ------------------------------------------------------------ state
@@ -201,7 +214,7 @@ class Explorable(ipywidgets.VBox):
             value = getattr(self, n)
             if isinstance(value, Tensor):
                 default = self.traits()[n].validate(self, base[n])
-                if value.shape != default.shape or not torch.equal(value, default):
+                if not same_bits(value, default):
                     changed[n] = value
             elif value != base[n]:
                 changed[n] = value
@@ -218,23 +231,25 @@ class Explorable(ipywidgets.VBox):
                 self._apply(state)
 
     @contextmanager
-    def _batch(self, gesture: Any = None, *, record: bool = True) -> Iterator[None]:
+    def _batch(self, *, record: bool = True) -> Iterator[None]:
         """Changes inside are one change: one computation, one step of undo."""
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
-            if self._depth == 0:
-                if self._ready and record:
-                    self._history.record(self._undoable(), gesture)
-                self._refresh()
+        # Not reached after an exception: whoever catches it decides what to show.
+        if self._depth == 0:
+            if self._ready and record:
+                self._history.record(self._undoable())
+            self._refresh()
 
     def _on_trait(self, change: Any) -> None:
         if self._depth == 0:
             self._refused = None
             with self._batch():
-                pass
+                if change["name"] == "preset":
+                    self._apply(self._preset_values(change["new"]))
 
     # ------------------------------------------------------------ computing and showing
 
@@ -312,24 +327,24 @@ class Explorable(ipywidgets.VBox):
     # ------------------------------------------------------------ what the reader does
 
     def _on_view_request(self, change: Any) -> None:
-        request = change["new"]
-        self._answered = (request["id"], request["nonce"])
+        number, nonce, edits = _received(change["new"])
+        self._answered = (number, nonce)
         self._refused = None
-        for n, edit in enumerate(request["edits"]):
-            self._act(edit, gesture=edit.get("gesture", n))
-        if not request["edits"]:
-            self._refresh()
+        with self._batch(record=False):
+            for edit in edits:
+                self._act(edit)
 
-    def _act(self, edit: Mapping[str, Any], gesture: Any) -> None:
+    def _act(self, edit: Mapping[str, Any]) -> None:
         try:
             if "command" in edit:
                 self._command(edit["command"])
             elif "resize" in edit:
-                with self._batch(gesture):
-                    self._resize(edit["resize"], 1 if edit["by"] > 0 else -1)
+                self._resize(edit["resize"], 1 if edit["by"] > 0 else -1)
             else:
-                with self._batch(("edit", gesture)):
-                    self._edit(edit)
+                self._edit(edit)
+            # With the nonce: another window, or this one reloaded, counts its gestures from 0 too.
+            gesture = (self._answered[1], edit["gesture"]) if "gesture" in edit else None
+            self._history.record(self._undoable(), gesture)
         except (MatrixError, t.TraitError) as error:
             self._refused = {
                 "input": edit.get("input"),
@@ -338,21 +353,25 @@ class Explorable(ipywidgets.VBox):
                 "row": getattr(error, "row", None),
             }
             self._refusal = _sentence(str(error))
-            self._refresh()
-        except (KeyError, TypeError, IndexError):
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             # A request that no script of ours makes. It changes nothing.
             _log.warning("a request was not understood: %r", str(edit)[:200])
-            self._refresh()
 
     def _edit(self, edit: Mapping[str, Any]) -> None:
         name = edit["input"]
         trait = self._inputs[name]
         if edit.get("index") is None:
+            if not isinstance(edit["text"], str):
+                raise TypeError("expected text")
             setattr(self, name, edit["text"])
             return
         i, j = edit["index"]
+        if i < 0 or j < 0:
+            raise IndexError("a cell is counted from the first row and column")
         matrix = getattr(self, name).clone()
-        where = f"{trait.label} row {i + 1}, column {j + 1}"
+        # Named as on the screen, where positions count from 0; rows of a text count from 1.
+        places = (f"{AXIS_NAMES.get(axis, axis)} {n}" for axis, n in zip(trait.axes, (i, j), strict=True))
+        where = f"{trait.label}[{', '.join(places)}]"
         try:
             text = edit["text"] if "text" in edit else repr(float(edit["value"]))
             matrix[i, j] = parse_number(text, name=where, limit=trait.limit)
@@ -362,6 +381,7 @@ class Explorable(ipywidgets.VBox):
 
     def _resize(self, axis: str, by: int) -> None:
         """One more or one less along `axis`, in every input that has it: Q and K keep a common width."""
+        resized = {}
         for name, trait in self._inputs.items():
             if axis not in trait.axes:
                 continue
@@ -376,16 +396,18 @@ class Explorable(ipywidgets.VBox):
                 shape = list(matrix.shape)
                 shape[dim] = 1
                 matrix = torch.cat([matrix, torch.zeros(shape, dtype=matrix.dtype)], dim)
-            setattr(self, name, matrix)
+            resized[name] = matrix
+        self._apply(resized)
 
     def _command(self, name: str) -> None:
-        {"undo": self.undo, "redo": self.redo, "reset": self.reset, "revert": self._refresh}[name]()
+        # "revert" gives a refused input up; every request begins by forgetting it.
+        {"undo": self.undo, "redo": self.redo, "reset": self.reset, "revert": lambda: None}[name]()
 
     def _on_bar_request(self, change: Any) -> None:
-        request = change["new"]
+        number, nonce, edits = _received(change["new"])
         self._refused = None
-        for edit in request["edits"]:
-            name, value = edit["name"], edit["value"]
+        for edit in edits:
+            name, value = edit.get("name"), edit.get("value")
             try:
                 if name in ("undo", "redo", "reset"):
                     self._command(name)
@@ -400,7 +422,7 @@ class Explorable(ipywidgets.VBox):
             except (KeyError, TypeError, ValueError, t.TraitError) as error:
                 _log.warning("a change of %r was refused: %s", name, error)
                 self._refresh()
-        self.bar.ack = {"id": request["id"], "nonce": request["nonce"]}
+        self.bar.ack = {"id": number, "nonce": nonce}
 
     def export(self, name: str, value: Any) -> None:
         """Takes something along: the link (in a notebook: as code), numbers, a picture."""
@@ -439,6 +461,16 @@ class Explorable(ipywidgets.VBox):
         self._history.start(self._undoable())
         if self._last is not None:
             self._show_controls(self._last)
+
+
+def _received(request: Mapping[str, Any]) -> tuple[int, str, list[Mapping[str, Any]]]:
+    """Number, nonce and edits of a request; what no script of ours sends is left out."""
+    number, nonce, edits = request.get("id"), request.get("nonce"), request.get("edits")
+    return (
+        number if isinstance(number, int) else 0,
+        nonce if isinstance(nonce, str) else "",
+        [edit for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else [],
+    )
 
 
 def _sentence(text: str) -> str:

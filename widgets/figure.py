@@ -3,6 +3,7 @@
 import io
 import math
 
+from matplotlib import rc_context
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -24,7 +25,8 @@ class StageFigure(Figure):
     def svg(self) -> str:
         """The figure as an SVG text, selectable and scalable, with a title for screen readers."""
         buffer = io.StringIO()
-        self.savefig(buffer, format="svg", metadata={"Title": self.get_label(), "Date": None})
+        with rc_context({"svg.fonttype": "none"}):
+            self.savefig(buffer, format="svg", metadata={"Title": self.get_label(), "Date": None})
         text = buffer.getvalue()
         return text[text.index("<svg") :].replace(
             "<svg ", f'<svg role="img" aria-label="{_escaped(str(self.get_label()))}" ', 1
@@ -51,13 +53,16 @@ def stage_figure(
     figure = StageFigure(figsize=(1.4 + 0.95 * columns, 1.2 + 0.6 * rows), layout="constrained")
     axes = figure.add_subplot()
     colours, low = (_UNIT, 0.0) if unit else (_SIGNED, -end)
-    image = axes.imshow(
+    # Not `imshow`, which puts a bitmap into the SVG.
+    image = axes.pcolormesh(
+        [j - 0.5 for j in range(columns + 1)],
+        [i - 0.5 for i in range(rows + 1)],
         [[x if math.isfinite(x) else math.nan for x in row] for row in numbers],
         cmap=colours,
         vmin=low,
         vmax=end,
-        aspect="auto",
     )
+    axes.invert_yaxis()
     for i, row in enumerate(numbers):
         for j, x in enumerate(row):
             blocked = allowed is not None and not bool(allowed[i, j])
@@ -78,7 +83,8 @@ def stage_figure(
     axes.set_title(title, loc="left", fontsize=11)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    figure.colorbar(image, ax=axes, shrink=0.9)
+    bar = figure.colorbar(image, ax=axes, shrink=0.9)
+    bar.solids.set_rasterized(False)
     figure.set_label(title)
     return figure
 

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
+from attnlab.widgets.matrix import same_bits
+
 __all__ = ["History"]
 
 
 class History:
     """States of an explorable. One drag, however many moves it has, is one step back.
 
-    States are compared by identity of their values, which works because every value is immutable.
+    Matrices are compared bit for bit: an edit that changes nothing is no step.
     Holds at most `limit` states.
     """
 
@@ -30,10 +34,13 @@ class History:
         del self._states[self._position + 1 :]
         if gesture is not None and gesture == self._gesture and self._position > 0:
             self._states.pop()
-        self._states.append(dict(state))
+        self._gesture = gesture
+        if _same(state, self._states[-1]):
+            self._gesture = None  # dragged back to where it began: what follows is a new step
+        else:
+            self._states.append(dict(state))
         del self._states[: -self.limit]
         self._position = len(self._states) - 1
-        self._gesture = gesture
 
     def undo(self) -> dict[str, Any] | None:
         """The state before, or None."""
@@ -60,6 +67,10 @@ class History:
 
 
 def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(
-        a[name] is b[name] or (isinstance(a[name], str | int | bool) and a[name] == b[name]) for name in a
-    )
+    return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return same_bits(a, b)
+    return bool(a == b)

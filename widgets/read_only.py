@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from attnlab.engine import Trace
 
@@ -34,8 +34,8 @@ class ReadOnlyTensor(Tensor):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        written = [args[0]] if args and _writes(name) else []
-        if any(isinstance(tensor, cls) for tensor in [*written, kwargs.get("out")]):
+        written = [args[0]] if args and (_writes(name) or kwargs.get("inplace")) else []
+        if any(isinstance(tensor, cls) for tensor in tree_leaves([*written, kwargs.get("out")])):
             raise TypeError(
                 "this tensor is shown on the screen and can't be changed in place; "
                 "assign a new one (explorable.q = …), or work on a copy: tensor.clone()"
@@ -50,7 +50,7 @@ class ReadOnlyTensor(Tensor):
             return value
 
         args, kwargs = tree_map(plain, (tuple(args), kwargs))
-        if name in ("numpy", "__array__"):
+        if name in ("numpy", "__array__", "__dlpack__"):
             args = (args[0].clone(), *args[1:])
         result = func(*args, **kwargs)
 

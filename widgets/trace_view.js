@@ -4,7 +4,7 @@
 import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel } from "./axes.js";
 import { createRequests } from "./requests.js";
-import { fill, make } from "./elements.js";
+import { fill, keepKeys, make } from "./elements.js";
 import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
 import { keyStep, matrixText, openEditor, scrub, startsTyping } from "./editing.js";
 
@@ -90,7 +90,6 @@ export default () => {
 
 function createView(model, el, signal, shared) {
   const root = make("div", "attnlab-view");
-  root.dataset.lmSuppressShortcuts = "true"; // the grids have keys of their own
   el.append(root);
   const messageId = `attnlab-message-${Math.random().toString(36).slice(2)}`;
 
@@ -159,6 +158,7 @@ function createView(model, el, signal, shared) {
     byElement = new WeakMap();
     const blocks = model.get("layout_blocks").map((block) => builders[block.kind](block));
     root.replaceChildren(...blocks.filter(Boolean));
+    keepKeys(root, ".attnlab-cell, button, summary, textarea");
     for (const grid of grids)
       for (const line of grid.rows) for (const cell of line) byElement.set(cell.td, cell);
     for (const { rows } of grids) rows[0][0].td.tabIndex = 0;
@@ -531,6 +531,7 @@ function createView(model, el, signal, shared) {
     if (editing) closeEditor();
     const editor = openEditor(cell.td, {
       text: text ?? plainNumber(valueOf(cell.stage, cell.flat)),
+      selectAll: text === undefined,
       label: `${titleOf(cell.stage)}, ${placeText(words, stages[cell.stage].axes, shapes[cell.stage], cell.flat)}`,
       commit(typed, move) {
         shared.endGesture();
@@ -538,9 +539,11 @@ function createView(model, el, signal, shared) {
         editing.id = shared.edit({ input: cell.stage, index: indexOf(cell), text: typed });
       },
       cancel() {
+        // What was sent may have been refused, or be refused in a moment: take it back either way.
+        const sent = editing.id || answer.refused;
         closeEditor();
         focusCell(cell);
-        if (answer.refused) shared.edit({ command: "revert" });
+        if (sent) shared.edit({ command: "revert" });
       },
       leave: closeEditor,
     });

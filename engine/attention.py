@@ -72,6 +72,9 @@ def attend(
     elif drop_p:
         raise ValueError(f"keep: expected the dropout mask that goes with drop_p {drop_p}, got none")
 
+    if not math.isfinite(scale):
+        raise ValueError(f"scale: expected True, False or a finite factor, got {scale}")
+
     d_k = q.shape[-1]
     factor = (1 / math.sqrt(d_k) if scale else 1.0) if isinstance(scale, bool) else scale
 

@@ -59,7 +59,8 @@ def fused_agreement(trace: AttentionTrace) -> Check:
 
     Without dropout on either side. Rows with no key are left out: the weights are NaN there and the
     fused call returns zeros. The bound is rounding at the trace's dtype, of the sum over the keys and of
-    the scores, which the exponential passes on: 4 · (keys + (d_k + 2) · max Σ|q||k| · |scale|) · eps · max |v|.
+    the scores, which the exponential passes on:
+    4 · (keys + (d_k + 2) · |scale| · max Σ|q||k|) · eps · max |v|.
     """
     fused = F.scaled_dot_product_attention(
         trace.q, trace.k, trace.v, attn_mask=trace.allowed.expand(trace.weights.shape), scale=trace.scale
@@ -98,4 +99,4 @@ def _rows_with_keys(trace: AttentionTrace) -> Tensor:
 
 def _largest(values: Tensor) -> float:
     """Largest element, 0 for none; NaN if there is one (`max` of torch keeps NaN)."""
-    return values.detach().max().item() if values.numel() else 0.0
+    return values.max().item() if values.numel() else 0.0

@@ -173,6 +173,9 @@ def _number(text: str, name: str, limit: float, row: int | None = None, column: 
     number = float(plain)
     if not abs(number) <= limit:
         raise MatrixError(f"{name}: expected a number from {_limits(limit)}, got {shown}", row, column)
+    if number == 0 and re.search("[1-9]", re.split("[eE]", plain)[0]):
+        # What isn't zero must never become zero silently.
+        raise MatrixError(f"{name}: expected 0 or a size that float64 can hold, got {shown}", row, column)
     return number
 
 

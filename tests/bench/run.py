@@ -1,0 +1,189 @@
+"""`make bench`: speed and size, each as a ratio to a stated alternative measured in the same run.
+
+Absolute times depend on the machine and on what else it does; the ratios hold.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import ipywidgets.widgets.widget as ipywidget
+import torch
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from attnlab.engine import attend, causal
+from attnlab.widgets import AttentionExplorable
+from bench.pages import ALTERNATIVE, BIG, TRIVIAL, write_notebook
+from helpers.browser import find_browser, launch
+from helpers.server import attnlab_server, voila_server
+
+MOVES = 200
+SLOW_MOVES = 40
+
+# From the event to the frame that shows the new number: observe the changed element, wait for the frame
+# to be drawn (a task queued from the animation frame runs after the paint).
+MEASURE = """
+async ({act, watched, count}) => {
+  const target = document.querySelector(watched);
+  const acts = {
+    key: () => document.querySelector('[data-stage="q"] .attnlab-cell').dispatchEvent(
+      new KeyboardEvent("keydown", {key: acts.up ? "ArrowUp" : "ArrowDown", altKey: true, bubbles: true})),
+    type: () => {
+      const input = document.querySelector('input[type="number"]');
+      input.value = String(acts.up ? 1.1 : 1);
+      input.dispatchEvent(new Event("change", {bubbles: true}));
+    },
+    up: true,
+  };
+  const painted = () => new Promise((done) => requestAnimationFrame(() => {
+    const {port1, port2} = new MessageChannel();
+    port1.onmessage = () => done();
+    port2.postMessage(0);
+  }));
+  const times = [];
+  for (let i = 0; i < count + 5; i++) {
+    const start = performance.now();
+    await new Promise((done, fail) => {
+      const late = setTimeout(() => fail(new Error("no update within 20 s")), 20000);
+      const observer = new MutationObserver(() => {
+        const image = act === "type" && target.querySelector("img");
+        if (act === "type" && !image) return;
+        observer.disconnect();
+        clearTimeout(late);
+        const shown = image ? image.decode() : Promise.resolve();
+        shown.then(painted).then(done);
+      });
+      observer.observe(target, {childList: true, characterData: true, subtree: true});
+      acts[act]();
+    });
+    if (i >= 5) times.push(performance.now() - start);
+    acts.up = !acts.up;
+  }
+  return times;
+}
+"""
+
+
+def main() -> None:
+    with sync_playwright() as playwright, launch(playwright, find_browser()) as browser:
+        _latency(browser)
+        _first_use(browser)
+    _bytes()
+    _attend()
+
+
+def _latency(browser: Browser) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source in (("big", BIG), ("alternative", ALTERNATIVE), ("default", "")):
+            write_notebook(Path(folder) / f"{name}.ipynb", source)
+        with attnlab_server(Path(folder)) as address:
+            page = browser.new_page(viewport={"width": 1280, "height": 1000})
+            ours = _times(page, f"{address}default", "key", MOVES)
+            big = _times(page, f"{address}big", "key", MOVES)
+            page.goto(f"{address}alternative")
+            page.wait_for_selector(".jp-OutputArea img, .jupyter-widgets img", timeout=90_000)
+            other = page.evaluate(
+                MEASURE, {"act": "type", "watched": ".widget-interact, .jupyter-widgets", "count": SLOW_MOVES}
+            )
+            page.close()
+    _say("event → paint, default 3 × 2", ours, "≤ 20 ms p50, ≤ 40 ms p95")
+    _say("event → paint, 16 × 16", big)
+    _say("event → paint, interact + matplotlib", other)
+    ratio = statistics.median(other) / statistics.median(ours)
+    print(f"{'default against interact + matplotlib':44} {ratio:8.1f} × faster     target ≥ 8 ×")
+
+
+def _times(page: Page, address: str, act: str, count: int) -> list[float]:
+    page.goto(address)
+    page.wait_for_selector(".attnlab-cell", timeout=90_000)
+    watched = '[data-stage="scores"] tbody tr td'
+    return page.evaluate(MEASURE, {"act": act, "watched": watched, "count": count})
+
+
+def _first_use(browser: Browser) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        trivial = Path(folder) / "trivial.ipynb"
+        write_notebook(trivial, TRIVIAL)
+        attention = Path(folder) / "attention.ipynb"
+        write_notebook(attention, "")
+        with attnlab_server(Path(folder), warm=0) as ours, voila_server(trivial) as stock:
+            stock_times = [_first(browser, stock, "input[type=number]") for _ in range(3)]
+            own_times = [_first(browser, f"{ours}attention", ".attnlab-cell") for _ in range(3)]
+            useful = [_first(browser, f"{ours}attention", "h1") for _ in range(3)]
+        with attnlab_server(Path(folder), warm=2) as warm:
+            _first(browser, f"{warm}attention", ".attnlab-cell")
+            warm_times = [_first(browser, f"{warm}attention", ".attnlab-cell") for _ in range(3)]
+    base = statistics.median(stock_times)
+    for name, times in (
+        ("first use, trivial page of stock Voilà", stock_times),
+        ("first use, attention page, cold kernel", own_times),
+        ("first use, attention page, warm kernel", warm_times),
+        ("title and question of the attention page", useful),
+    ):
+        middle = statistics.median(times)
+        print(f"{name:44} {middle:8.0f} ms   {middle / base:5.2f} × trivial page")
+
+
+def _first(browser: Browser, address: str, selector: str) -> float:
+    page = browser.new_page()
+    start = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector(selector, timeout=90_000)
+    elapsed = (time.perf_counter() - start) * 1000
+    page.close()
+    return elapsed
+
+
+def _bytes() -> None:
+    torch.manual_seed(0)
+    for name, size in (("default 3 × 2", None), ("16 × 16", 16)):
+        inputs = {} if size is None else {n: torch.randn(size, size, dtype=torch.float64) for n in "qkv"}
+        explorable = AttentionExplorable(**inputs)
+        state, _, buffers = ipywidget._remove_buffers({"answer": explorable.view.answer})
+        bar = {
+            name: getattr(explorable.bar, name) for name in ("values", "address", "ack", "limits", "notes")
+        }
+        sent = len(repr(state)) + len(repr(bar)) + sum(map(len, buffers))
+        print(f"{'bytes per update, ' + name:44} {sent / 1000:8.1f} kB   target ≤ 50 kB")
+        explorable.close()
+
+
+def _attend() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(512, 64, dtype=torch.float64) for _ in range(3))
+    allowed = causal(512)
+
+    def bare() -> torch.Tensor:
+        scores = q @ k.mT
+        scaled = scores * 0.125
+        masked = scaled.masked_fill(~allowed, -torch.inf)
+        weights = masked.softmax(dim=-1)
+        return weights @ v
+
+    ours, plain = _alternating(lambda: attend(q, k, v, allowed=allowed), bare)
+    print(f"{'attend against the bare lines, 512 × 64':44} {ours / plain:8.2f} ×    target ≤ 1.3 ×")
+
+
+def _alternating(
+    first: Callable[[], object], second: Callable[[], object], rounds: int = 60
+) -> tuple[float, float]:
+    """Medians of both, measured in turn, so that a busy machine slows both."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for call, found in zip((first, second), times, strict=True):
+            start = time.perf_counter()
+            call()
+            found.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def _say(name: str, times: list[float], target: str = "") -> None:
+    p50 = statistics.median(times)
+    p95 = statistics.quantiles(times, n=20)[-1]
+    print(f"{name:44} {p50:8.1f} ms p50  {p95:6.1f} ms p95   {target}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Servers as a user starts them: a free port, a process, a look whether it answers, a clean end."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+__all__ = ["Server", "attnlab_pages", "jupyter_lab", "until"]
+
+START_SECONDS = 90
+STOP_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    url: str
+    """Its base address, with a slash at the end."""
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kernels(self) -> dict[str, int]:
+        """Id → process number of each kernel that runs now."""
+        found = {}
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                for part in child.cmdline():
+                    name = Path(part).name
+                    if name.startswith("kernel-") and name.endswith(".json"):
+                        found[name.removeprefix("kernel-").removesuffix(".json")] = child.pid
+        return found
+
+
+def until(holds: Callable[[], object], *, seconds: float, what: str) -> None:
+    """Waits until `holds()` is true; fails with `what` and the last answer after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (last := holds()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:g} s: {what} (last: {last!r})")
+        time.sleep(0.05)
+
+
+@contextmanager
+def attnlab_pages(folder: Path, *arguments: str, base_url: str = "/") -> Iterator[Server]:
+    """`attnlab serve` with these arguments; its log is written into `folder`."""
+    port = _free_port()
+    command = [
+        *(sys.executable, "-m", "attnlab.explorables.command", "serve", "--no-browser"),
+        *("--port", str(port), "--base-url", base_url),
+        *arguments,
+    ]
+    with _running(command, f"http://localhost:{port}{base_url}", folder / "pages.log", folder) as server:
+        yield server
+
+
+@contextmanager
+def jupyter_lab(folder: Path, notebooks: Path) -> Iterator[Server]:
+    """JupyterLab on the folder `notebooks`, with no settings but its own defaults."""
+    port = _free_port()
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={notebooks}",
+        "--IdentityProvider.token=",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.extension_manager=readonly",
+    ]
+    settings = {
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+    }
+    with _running(command, f"http://localhost:{port}/", folder / "lab.log", folder, settings) as server:
+        yield server
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], url: str, log: Path, folder: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    environment = {**os.environ, **(settings or {})}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, cwd=folder, env=environment, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{' '.join(command)} did not start:\n{log.read_text()[-3000:]}")
+            time.sleep(0.1)
+        yield Server(url, process, log)
+    finally:
+        children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        # Nothing of a test may outlive it, not even what a server left behind.
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

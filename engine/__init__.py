@@ -21,14 +21,22 @@ from attnlab.engine.matrix_text import (
 )
 from attnlab.engine.row import RowTrace, attention_row
 from attnlab.engine.trace import Stage, Trace
+from attnlab.engine.recorder import Call, Tape, Version, record
+from attnlab.engine.explain import Explanation, Operand, explain
+from attnlab.engine.gradient import gradient
 
 __all__ = [
     "AttentionTrace",
+    "Call",
     "Check",
+    "Explanation",
     "MatrixError",
+    "Operand",
     "RowTrace",
     "Stage",
+    "Tape",
     "Trace",
+    "Version",
     "attend",
     "attention_row",
     "bidirectional",
@@ -38,12 +46,15 @@ __all__ = [
     "check_attention",
     "combine",
     "empty_rows",
+    "explain",
     "format_matrix",
     "format_number",
     "from_ignored",
     "fused_agreement",
+    "gradient",
     "parse_matrix",
     "parse_number",
+    "record",
     "require_in_range",
     "row_sums",
     "to_additive",

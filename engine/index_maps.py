@@ -1,0 +1,91 @@
+"""Calls that only move elements: where did each come from? Asked of torch itself.
+
+The call is run again on tensors that hold, in place of the numbers, the position of each element. What
+comes out says where everything came from, for any such call, without a rule for each.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.engine.recorder import Call, Version
+
+__all__ = ["MOVES", "origin"]
+
+MOVES = frozenset(
+    """
+    view reshape view_as reshape_as transpose permute contiguous clone detach chunk split
+    tensor_split unbind cat stack hstack vstack getitem setitem select narrow index_select gather
+    take unsqueeze squeeze expand expand_as flatten unflatten ravel movedim moveaxis T mT H mH flip
+    roll rot90 repeat tile repeat_interleave broadcast_to tril triu diagonal to float double half
+    bfloat16 type type_as cpu masked_select alias data split_with_sizes swapaxes squeeze_ unfold
+    atleast_2d atleast_1d positive
+    """.split()
+) | {"shared storage"}
+
+_CASTS = frozenset(
+    """
+    to float double half bfloat16 type type_as cpu contiguous clone detach alias data positive
+    """.split()
+)
+
+
+def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tuple[int, ...]] | None:
+    """(version, index) of the element that ended up at `index`; None for a zero put in by the call (tril)."""
+    if call.name in _CASTS:
+        return call.inputs[0], index
+    sources, outputs = _traced(call)
+    position = int(outputs[output][index])
+    if position == 0:
+        return None
+    position -= 1
+    for version in sources:
+        count = version.values.numel()
+        if position < count:
+            return version, tuple(int(i) for i in torch.unravel_index(torch.tensor(position), version.shape))
+        position -= count
+    raise AssertionError("a position beyond every source")
+
+
+def _traced(call: Call) -> tuple[list[Version], list[Tensor]]:
+    """The moved inputs, and the positions that came out; computed once for each call."""
+    known = getattr(call, "_traced", None)
+    if known is None:
+        known = _trace(call)
+        call._traced = known  # type: ignore[attr-defined]
+    return known
+
+
+def _trace(call: Call) -> tuple[list[Version], list[Tensor]]:
+    sources: list[Version] = []
+    start = 1  # 0 stands for a zero that comes from nowhere
+
+    def positions(version: Version) -> Tensor:
+        nonlocal start
+        sources.append(version)
+        count = version.values.numel()
+        tensor = torch.arange(start, start + count).reshape(version.shape)
+        start += count
+        return tensor
+
+    def replace(value: Any, moved: bool) -> Any:
+        if isinstance(value, Version):
+            return positions(value) if moved else value.values
+        if isinstance(value, tuple):
+            return tuple(replace(item, moved) for item in value)
+        return value
+
+    # The first argument is moved (all of it, for a list); of `x[i] = y` also y. Others say where to.
+    moved = {0, 2} if call.name == "setitem" else {0, 1} if call.name == "shared storage" else {0}
+    args = [replace(value, i in moved) for i, value in enumerate(call.args)]
+    kwargs = {key: replace(value, key in ("input", "tensors")) for key, value in call.kwargs.items()}
+    if call.name == "setitem":
+        call.function(*args)
+        return sources, [args[0]]
+    if call.name in ("view", "view_as"):
+        # A view keeps the logical order; the positions are laid out anew, so they may need a reshape.
+        shape = call.outputs[0].shape
+        return sources, [args[0].reshape(shape)]
+    result = call.function(*args, **kwargs)
+    return sources, list(result) if isinstance(result, tuple | list) else [result]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["MOVES", "origin"]
+__all__ = ["MOVES", "origin", "traced"]
 
 MOVES = frozenset(
     """
@@ -35,7 +35,7 @@ def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tu
     """(version, index) of the element that ended up at `index`; None for a zero put in by the call (tril)."""
     if call.name in _CASTS:
         return call.inputs[0], index
-    sources, outputs = _traced(call)
+    sources, outputs = traced(call)
     position = int(outputs[output][index])
     if position == 0:
         return None
@@ -48,7 +48,7 @@ def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tu
     raise AssertionError("a position beyond every source")
 
 
-def _traced(call: Call) -> tuple[list[Version], list[Tensor]]:
+def traced(call: Call) -> tuple[list[Version], list[Tensor]]:
     """The moved inputs, and the positions that came out; computed once for each call."""
     known = getattr(call, "_traced", None)
     if known is None:

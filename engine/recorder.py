@@ -153,7 +153,8 @@ class Tape(TorchFunctionMode):
         """Names a tensor that comes from outside, and its axes, before or after it is used."""
         if axes and len(axes) != tensor.ndim:
             raise ValueError(f"{name}: expected {tensor.ndim} axis names, got {', '.join(axes)}")
-        version = self._now(tensor)
+        with torch._C.DisableTorchFunction():  # naming is no call of the program
+            version = self._now(tensor)
         version.name = name
         version.given_axes = tuple(axes)
 

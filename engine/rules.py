@@ -48,7 +48,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def cell_of(version: Version, index: Index, number: float | None = None) -> Cell:
-    """The cell of a version, under the name that the program gives it."""
+    """The cell of a version, under the name that the program gives it.
+
+    A tensor without a name that only moves elements (the `k.mT` of `q @ k.mT`) is seen through: the cell is
+    that of the tensor it came from, which the reader knows.
+    """
+    if number is None:
+        version, index = _seen_through(version, index)
     if version.name:
         name = version.name
     elif version.call is None:
@@ -63,6 +69,18 @@ def cell_of(version: Version, index: Index, number: float | None = None) -> Cell
         if len(spot.names) <= 1 and len(version.call.outputs) > 1:
             name = f"{name}[{version.output}]"
     return Cell(name, index, float(version.values[index]) if number is None else number, version)
+
+
+def _seen_through(version: Version, index: Index) -> tuple[Version, Index]:
+    while not version.name and version.call is not None and version.call.name in MOVES:
+        call = version.call
+        if call.in_place or call.spot.names or call.spot.returned:
+            break
+        found = origin(call, version.output, index)
+        if found is None or found[0].values.dtype != version.values.dtype:
+            break
+        version, index = found
+    return version, index
 
 
 def argument(call: Call, position: int, name: str, default: Any = None) -> Any:

@@ -21,7 +21,7 @@ from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, St
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.figure import StageFigure, stage_figure
 from attnlab.widgets.matrix import Matrix
-from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.read_only import plain, read_only_trace
 
 __all__ = ["AttentionExplorable"]
 
@@ -109,6 +109,10 @@ class AttentionExplorable(Explorable):
                 ),
             ],
             [Steps("step", "Steps of attention", STEPS)],
+            [
+                Select("dtype", "numbers", [(name, name) for name in DTYPES]),
+                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
+            ],
         ]
 
     def stages(self) -> dict[str, dict[str, Any]]:
@@ -186,7 +190,7 @@ class AttentionExplorable(Explorable):
 
     def compute(self) -> Result:
         dtype = DTYPES[self.dtype]
-        q, k, v = (matrix.as_subclass(Tensor).to(dtype) for matrix in (self.q, self.k, self.v))
+        q, k, v = (plain(matrix).to(dtype) for matrix in (self.q, self.k, self.v))
         queries, keys = q.shape[0], k.shape[0]
         allowed = causal(queries, keys) if self.causal else bidirectional(queries, keys)
         trace = attend(q, k, v, scale=self.scale, allowed=allowed)
@@ -206,7 +210,7 @@ class AttentionExplorable(Explorable):
                 "table": f"Query {self.query}, term by term",
             },
             message=_alignment(queries, keys) if self.causal else "",
-            limits={"query": queries - 1},
+            limits={"query": queries - 1, "decimals": 8},
             tracked={"query": self.query},
         )
 

@@ -288,17 +288,17 @@ function createBar(model, el, signal, { push, unanswered, address }) {
 
   function build() {
     painters = [];
-    const rows = model.get("controls").map((controls) => {
-      const row = make("div", "attnlab-control-row");
+    const rows = model.get("controls").map((controls, n) => {
+      // The first row is what a page is about; further rows are quieter.
+      const row = make("div", n ? "attnlab-control-row attnlab-quiet-row" : "attnlab-control-row");
       let end = null;
       for (const control of controls) {
         if (control.end && !end) row.append((end = make("div", "attnlab-control-end")));
         (control.end ? end : row).append(builders[control.kind](control));
       }
-      if (controls.length === 1 && controls[0].kind === "steps") row.classList.add("attnlab-steps-row");
       return row;
     });
-    notice = make("div", "attnlab-notice");
+    notice = make("div", "attnlab-said");
     notice.setAttribute("role", "status");
     root.replaceChildren(...rows, notice);
     keepKeys(root, "button, select, input, summary");

@@ -22,6 +22,7 @@ from attnlab.widgets.control_bar import Control, ControlBar
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Matrix, same_bits
 from attnlab.widgets.numbers import measured
+from attnlab.widgets.read_only import plain
 from attnlab.widgets.trace_view import TraceView, answer
 from attnlab.widgets.words import AXIS_NAMES
 
@@ -283,7 +284,7 @@ class Explorable(ipywidgets.VBox):
                 if self.has_trait(n):
                     setattr(self.view, n, getattr(self, n))
             self.view.answer = answer(
-                {**last.tensors, **{n: getattr(self, n) for n in self._inputs}},
+                {**last.tensors, **{n: plain(getattr(self, n)) for n in self._inputs}},
                 ack=ack,
                 nonce=nonce,
                 state=state,

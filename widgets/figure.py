@@ -97,8 +97,9 @@ def _text(x: float, decimals: int) -> str:
         return "∞" if x > 0 else "\N{MINUS SIGN}∞"
     if x == 0:
         return "0"
-    small_or_large = abs(x) < 0.5 * 10**-decimals or abs(x) >= 1e6
-    return (f"{x:.1e}" if small_or_large else f"{x:.{decimals}f}").replace("-", "\N{MINUS SIGN}")
+    fixed = f"{x:.{decimals}f}"
+    small_or_large = float(fixed) == 0 or abs(x) >= 1e6
+    return (f"{x:.1e}" if small_or_large else fixed).replace("-", "\N{MINUS SIGN}")
 
 
 def _escaped(text: str) -> str:

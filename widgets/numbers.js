@@ -14,9 +14,9 @@ export function formatNumber(x, decimals) {
   if (Number.isNaN(x)) return "NaN";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : `${MINUS}∞`;
   if (x === 0) return "0";
-  const size = Math.abs(x);
-  if (size < 0.5 * 10 ** -decimals || size >= 1e6) return withMinus(x.toExponential(1).replace("e+", "e"));
-  return withMinus(x.toFixed(decimals));
+  const fixed = x.toFixed(decimals);
+  if (Number(fixed) === 0 || Math.abs(x) >= 1e6) return withMinus(x.toExponential(1).replace("e+", "e"));
+  return withMinus(fixed);
 }
 
 /** `x` at full precision: the shortest digits that read back as the same number. */

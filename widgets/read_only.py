@@ -42,14 +42,13 @@ class ReadOnlyTensor(Tensor):
             )
         storages: set[int] = set()
 
-        def plain(value: Any) -> Any:
+        def opened(value: Any) -> Any:
             if isinstance(value, cls):
-                with torch._C.DisableTorchFunctionSubclass():
-                    value = value.as_subclass(Tensor)
-                    storages.add(value.untyped_storage().data_ptr())
+                value = plain(value)
+                storages.add(value.untyped_storage().data_ptr())
             return value
 
-        args, kwargs = tree_map(plain, (tuple(args), kwargs))
+        args, kwargs = tree_map(opened, (tuple(args), kwargs))
         if name in ("numpy", "__array__", "__dlpack__"):
             args = (args[0].clone(), *args[1:])
         result = func(*args, **kwargs)
@@ -60,6 +59,12 @@ class ReadOnlyTensor(Tensor):
             return value
 
         return tree_map(protect, result)
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The same numbers as an ordinary tensor, for code of ours that only reads: no call is intercepted."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(Tensor)
 
 
 def read_only(tensor: Tensor) -> ReadOnlyTensor:

@@ -1,0 +1,1 @@
+"""The notebooks, the page they are served on, and the `attnlab` command."""

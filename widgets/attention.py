@@ -21,7 +21,7 @@ from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, St
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.figure import StageFigure, stage_figure
 from attnlab.widgets.matrix import Matrix
-from attnlab.widgets.read_only import plain, read_only_trace
+from attnlab.widgets.read_only import read_only_trace
 
 __all__ = ["AttentionExplorable"]
 
@@ -64,6 +64,7 @@ class AttentionExplorable(Explorable):
     - `q` (`query × d_k`), `k` (`key × d_k`), `v` (`key × d_v`): up to 16 × 16, entries −100 to 100
     - `scale`: divide the scores by √d_k; `causal`: query i reads keys j ≤ i + (keys − queries)
     - `query`: the row that is told in detail; `step`: how far the computation is shown, 1 to 5
+    - `gradient`: lay ∂ chosen number / ∂ cell over every cell
     - `dtype`: float64, float32, bfloat16 or float16; `decimals`: digits shown, 2 to 8
     - `preset`: one of `AttentionExplorable.presets`, before all others
 
@@ -84,6 +85,7 @@ class AttentionExplorable(Explorable):
     query = t.Int(0).tag(state="view")
     step = t.Int(5, min=1, max=5).tag(state="view")
     decimals = t.Int(4, min=2, max=8).tag(state="view")
+    gradient = t.Bool(False).tag(state="view")
     preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
     trace = t.Instance(AttentionTrace, read_only=True)
 
@@ -112,6 +114,7 @@ class AttentionExplorable(Explorable):
             [
                 Select("dtype", "numbers", [(name, name) for name in DTYPES]),
                 Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
+                Toggle("gradient", "gradient of the chosen number"),
             ],
         ]
 
@@ -185,12 +188,15 @@ class AttentionExplorable(Explorable):
                 ],
             },
             {"kind": "readout"},
+            {"kind": "explanation"},
             {"kind": "checks"},
         ]
 
     def compute(self) -> Result:
         dtype = DTYPES[self.dtype]
-        q, k, v = (plain(matrix).to(dtype) for matrix in (self.q, self.k, self.v))
+        q = self.matrices()["q"].to(dtype)
+        k = self.matrices()["k"].to(dtype)
+        v = self.matrices()["v"].to(dtype)
         queries, keys = q.shape[0], k.shape[0]
         allowed = causal(queries, keys) if self.causal else bidirectional(queries, keys)
         trace = attend(q, k, v, scale=self.scale, allowed=allowed)

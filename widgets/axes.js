@@ -31,7 +31,8 @@ export function isLinked(flat, axes, shape, place) {
     const i = flat % shape[axis];
     flat = Math.floor(flat / shape[axis]);
     const wanted = place[axes[axis]];
-    if (wanted === undefined) continue;
+    // Numbered axes have no name: two of them belong together only by accident.
+    if (wanted === undefined || /^axis\d+/.test(axes[axis])) continue;
     if (wanted !== i) return false;
     shared += 1;
   }

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import ipywidgets
@@ -16,12 +16,13 @@ import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, MatrixError, parse_number
+from attnlab.engine import Check, MatrixError, Tape, parse_number, record
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Control, ControlBar
+from attnlab.widgets.explaining import explain_cell, gradients
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Matrix, same_bits
-from attnlab.widgets.numbers import measured
+from attnlab.widgets.measure_text import measured
 from attnlab.widgets.read_only import plain
 from attnlab.widgets.trace_view import TraceView, answer
 from attnlab.widgets.words import AXIS_NAMES
@@ -43,6 +44,8 @@ class Result:
     limits: Mapping[str, int] = field(default_factory=dict)
     """Name of a stepper → its largest value."""
     tracked: Mapping[str, int] = field(default_factory=dict)
+    tape: Tape | None = None
+    """What was recorded, when a number has been chosen to explain itself."""
 
 
 class Explorable(ipywidgets.VBox):
@@ -100,6 +103,7 @@ class Explorable(ipywidgets.VBox):
         self.children = (self.bar, self.view)
         self.observe(self._on_trait, [*self._inputs, *self._switches, *self._options, "preset"])
         self.view.observe(self._on_view_request, "request")
+        self.view.observe(self._on_selected, "selected")
         self.bar.observe(self._on_bar_request, "request")
         self.bar.observe(self._on_search, "search")
 
@@ -258,7 +262,7 @@ class Explorable(ipywidgets.VBox):
         """Computes and shows. Observers swallow errors, so every one must end in a visible state."""
         wrong: dict[str, Any] | None = None
         try:
-            self._last = self.compute()
+            self._last = self._computed()
             state, message = "ready", self._last.message
         except ValueError as error:
             state, message = "invalid", _sentence(self._with_labels(str(error)))
@@ -277,6 +281,7 @@ class Explorable(ipywidgets.VBox):
         if self._last is None or not self._ready:
             return
         last = self._last
+        tensors = {**last.tensors, **self._plain}
         ack, nonce = self._answered
         with self.view.hold_sync():
             self.view.tracked = dict(last.tracked)
@@ -284,7 +289,7 @@ class Explorable(ipywidgets.VBox):
                 if self.has_trait(n):
                     setattr(self.view, n, getattr(self, n))
             self.view.answer = answer(
-                {**last.tensors, **{n: plain(getattr(self, n)) for n in self._inputs}},
+                tensors,
                 ack=ack,
                 nonce=nonce,
                 state=state,
@@ -296,8 +301,37 @@ class Explorable(ipywidgets.VBox):
                     {"name": c.name, "text": measured(c), "how": c.how, "holds": c.holds, "step": step}
                     for c, step in last.checks
                 ],
+                **(self._explained(last) if state == "ready" else {}),
             )
         self._show_controls(last)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """The inputs as ordinary tensors, for `compute`."""
+        return self._plain
+
+    def _computed(self) -> Result:
+        self._plain = {n: plain(getattr(self, n)) for n in self._inputs}
+        if not self._ready or self.view.selected is None:
+            return self.compute()
+        with record() as tape:
+            for n, trait in self._inputs.items():
+                tape.name(self._plain[n], n, trait.axes)
+            result = self.compute()
+        return replace(result, tape=tape)
+
+    def _explained(self, last: Result) -> dict[str, Any]:
+        """The panel of the chosen number, and its gradients when they are asked for."""
+        chosen = self.view.selected
+        if last.tape is None or chosen is None:
+            return {}
+        tensors = {n: x for n, x in {**last.tensors, **self._plain}.items() if n in self.view.stages}
+        explanation = explain_cell(last.tape, tensors, chosen["stage"], chosen["index"])
+        if explanation is None or not getattr(self, "gradient", False):
+            return {"explanation": explanation}
+        if not tensors[chosen["stage"]].is_floating_point():
+            return {"explanation": explanation}
+        slopes = gradients(last.tape, tensors, chosen["stage"], chosen["index"])
+        return {"explanation": explanation, "gradients": slopes}
 
     def _show_controls(self, last: Result) -> None:
         values = {n: getattr(self, n) for n in ["preset", *self._switches, *self._options]}
@@ -326,6 +360,9 @@ class Explorable(ipywidgets.VBox):
         return message
 
     # ------------------------------------------------------------ what the reader does
+
+    def _on_selected(self, change: Any) -> None:
+        self._refresh()
 
     def _on_view_request(self, change: Any) -> None:
         number, nonce, edits = _received(change["new"])
@@ -408,13 +445,13 @@ class Explorable(ipywidgets.VBox):
         number, nonce, edits = _received(change["new"])
         self._refused = None
         for edit in edits:
-            name, value = edit.get("name"), edit.get("value")
+            name, value = str(edit.get("name")), edit.get("value")
             try:
                 if name in ("undo", "redo", "reset"):
                     self._command(name)
                 elif name == "preset":
                     with self._batch():
-                        self._apply(self._preset_values(value))
+                        self._apply(self._preset_values(str(value)))
                 elif name in self._switches or name in self._options:
                     with self._batch():
                         setattr(self, name, value)

@@ -84,7 +84,8 @@ def stage_figure(
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
-    bar.solids.set_rasterized(False)
+    if bar.solids is not None:
+        bar.solids.set_rasterized(False)
     figure.set_label(title)
     return figure
 

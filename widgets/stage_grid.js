@@ -2,7 +2,7 @@
 // Built when shapes change, painted when values change.
 
 import { facetsOf, unravel } from "./axes.js";
-import { make } from "./elements.js";
+import { fill, make } from "./elements.js";
 import { formatNumber, lookOf } from "./numbers.js";
 
 export const axisName = (words, axis) => words.axes?.[axis] ?? axis;
@@ -196,8 +196,20 @@ export function paintCell(cell, value, context) {
     td.setAttribute("aria-label", `${text}, ${context.words.looks[look]}`);
   }
   cell.spoken = text;
+  const slope = look === "unreached" ? undefined : context.slopes?.[flat];
+  const under = slope === undefined ? "" : formatNumber(slope, 3);
+  if (cell.under !== under) {
+    // Drawn below the number by the style sheet; spoken with it.
+    if (under) td.dataset.gradient = under;
+    else delete td.dataset.gradient;
+    if (under) td.setAttribute("aria-label", `${text}, ${fill(context.words.gradientOf, under)}`);
+    else td.removeAttribute("aria-label");
+    cell.under = under;
+    cell.look = under ? null : cell.look;
+  }
   let share = 0;
-  if (context.ramp && look !== "unreached" && Number.isFinite(value))
+  if (slope !== undefined) share = Number.isFinite(slope) && context.steepest ? slope / context.steepest : 0;
+  else if (context.ramp && look !== "unreached" && Number.isFinite(value))
     share = context.ramp === "unit" ? value : context.largest ? value / context.largest : 0;
   const tone = share === 0 ? "" : share > 0 ? "plus" : "minus";
   if (cell.tone !== tone) {

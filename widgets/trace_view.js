@@ -6,6 +6,7 @@ import { isLinked, placeOf, ravel } from "./axes.js";
 import { createRequests } from "./requests.js";
 import { fill, keepKeys, make } from "./elements.js";
 import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
+import { explanationPanel } from "./explanation.js";
 import { keyStep, matrixText, openEditor, scrub, startsTyping } from "./editing.js";
 
 const STEP = 0.1;
@@ -97,6 +98,7 @@ function createView(model, el, signal, shared) {
   let stages = {};
   let shapes = {};
   let values = {};
+  let slopes = {};
   let signature = "";
   let answer = null;
   let grids = [];
@@ -124,6 +126,7 @@ function createView(model, el, signal, shared) {
       values[name] = numbersOf(array);
       shapes[name] = array.shape;
     }
+    slopes = Object.fromEntries(Object.entries(next.gradients ?? {}).map(([name, array]) => [name, numbersOf(array)]));
   }
 
   /** The value on the screen: an edit that the kernel has not answered yet shows at once. */
@@ -229,6 +232,10 @@ function createView(model, el, signal, shared) {
       parts.readout = make("div", "attnlab-readout");
       return parts.readout;
     },
+    explanation() {
+      parts.explanation = explanationPanel(words);
+      return parts.explanation.panel;
+    },
     table(block) {
       if (!shapes[block.columns[0].stage]) return null;
       const built = stageTable(block, stages, shapes, words, model.get("labels"), "");
@@ -305,6 +312,7 @@ function createView(model, el, signal, shared) {
     for (const [name, spec] of Object.entries(stages))
       if (spec.ramp === "signed" && values[name]) (largest[spec.group] ??= []).push(values[name]);
     for (const group of Object.keys(largest)) largest[group] = largestFinite(largest[group]);
+    const steepest = largestFinite(Object.values(slopes));
     const contexts = {};
     for (const [name, spec] of Object.entries(stages)) {
       if (!values[name]) continue;
@@ -316,6 +324,8 @@ function createView(model, el, signal, shared) {
         words,
         ramp: spec.ramp,
         largest: largest[spec.group],
+        slopes: slopes[name],
+        steepest,
         masked: allowed && ((flat) => allowed[flat % allowed.length] === 0),
         dropped: keep && ((flat) => keep[flat % keep.length] === 0),
       };
@@ -345,6 +355,7 @@ function createView(model, el, signal, shared) {
     paintStatus();
     paintChecks(step);
     paintLinks();
+    root.classList.toggle("attnlab-sloped", Object.keys(slopes).length > 0);
   }
 
   function flagRow(line, text) {
@@ -449,24 +460,41 @@ function createView(model, el, signal, shared) {
           if (selected) other.td.setAttribute("aria-selected", "true");
           else other.td.removeAttribute("aria-selected");
         }
+    paintOperands(chosen);
     paintReadout(cell ?? null);
+  }
+
+  /** The cells that the chosen number came from, by its formula, and the panel that shows it. */
+  function paintOperands(chosen) {
+    const explanation = answer.explanation?.stage === chosen?.stage ? answer.explanation : null;
+    const operands = new Set(explanation?.operands.map(([stage, index]) => `${stage} ${ravel(index, shapes[stage])}`));
+    for (const { rows } of grids)
+      for (const cells of rows)
+        for (const cell of cells)
+          cell.td.classList.toggle("attnlab-operand", operands.has(`${cell.stage} ${cell.flat}`));
+    const cell = selectedCell(chosen);
+    parts.explanation?.paint(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : [words.thisNumber]);
   }
 
   function paintReadout(cell) {
     if (!parts.readout) return;
-    if (!cell) {
+    // What is chosen is told in full below.
+    const chosen = parts.explanation && selectedCell(model.get("selected"));
+    if (!cell || cell === chosen) {
       parts.readout.textContent = words.readoutHint;
       return;
     }
-    const spec = stages[cell.stage];
-    const unreached = cell.look === "unreached";
-    const value = unreached ? words.looks.unreached : exactNumber(valueOf(cell.stage, cell.flat));
-    const where = placeText(words, spec.axes, shapes[cell.stage], cell.flat);
-    const name = make("span", "attnlab-readout-name", where ? `${titleOf(cell.stage)}[${where}]` : titleOf(cell.stage));
-    const number = make("span", "attnlab-readout-value", value);
     const extra = cell.look === "masked" ? ` · ${words.looks.masked}` : "";
-    const hint = spec.editable ? ` · ${words.editHint}` : "";
-    parts.readout.replaceChildren(name, " = ", number, make("span", "attnlab-readout-note", `${extra}${hint}`));
+    const hint = stages[cell.stage].editable ? ` · ${words.editHint}` : "";
+    parts.readout.replaceChildren(...named(cell), make("span", "attnlab-readout-note", `${extra}${hint}`));
+  }
+
+  /** A cell by name, place and all digits. */
+  function named(cell) {
+    const value = cell.look === "unreached" ? words.looks.unreached : exactNumber(valueOf(cell.stage, cell.flat));
+    const where = placeText(words, stages[cell.stage].axes, shapes[cell.stage], cell.flat);
+    const name = where ? `${titleOf(cell.stage)}[${where}]` : titleOf(cell.stage);
+    return [make("span", "attnlab-readout-name", name), " = ", make("span", "attnlab-readout-value", value)];
   }
 
   // ---------------------------------------------------------------- focus and selection
@@ -646,10 +674,11 @@ function createView(model, el, signal, shared) {
       focusCell(next);
       return true;
     }
+    if (event.key === " ") return select(cell), true;
     if (editable && (event.key === "F2" || event.key === "Enter")) return startEditing(cell), true;
     if (editable && (event.key === "Backspace" || event.key === "Delete")) return startEditing(cell, ""), true;
     if (editable && startsTyping(event)) return startEditing(cell, event.key), true;
-    if (!editable && (event.key === "Enter" || event.key === " ")) return select(cell), true;
+    if (!editable && event.key === "Enter") return select(cell), true;
     return false;
   }
 

@@ -103,6 +103,8 @@ def answer(
     wrong: Mapping[str, Any] | None = None,
     texts: Mapping[str, str] | None = None,
     checks: Sequence[Mapping[str, Any]] = (),
+    explanation: Mapping[str, Any] | None = None,
+    gradients: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Any]:
     """One result as the message that `TraceView` draws: everything in it belongs together."""
     return {
@@ -114,6 +116,8 @@ def answer(
         "wrong": dict(wrong) if wrong else None,
         "texts": dict(texts or {}),
         "checks": [dict(check) for check in checks],
+        "explanation": explanation,
+        "gradients": {name: array(tensor) for name, tensor in (gradients or {}).items()},
         "arrays": {name: array(tensor) for name, tensor in tensors.items()},
     }
 

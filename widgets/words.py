@@ -30,6 +30,12 @@ VIEW_WORDS: dict[str, Any] = {
     "fails": "✗ fails",
     "stale": "Below is the last good result.",
     "disconnected": "No answer from Python. Your numbers are still here; if this stays, reload the page.",
+    "formula": "Formula of the chosen number",
+    "sourceTitle": "The line that computed it",
+    "madeFrom": "It was given:",
+    "explainHint": "Choose a number, by a click or with the space bar, and it explains itself here.",
+    "thisNumber": "This number:",
+    "gradientOf": "gradient of the chosen number {0}",
     "readoutHint": "Point at a number to see all its digits and the cells that belong to it.",
     "editHint": "drag sideways, or type",
 }

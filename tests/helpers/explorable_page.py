@@ -112,6 +112,7 @@ class ExplorablePage:
             "step": self.step_input().get_attribute("value"),
             "dtype": self.control("dtype").input_value(),
             "decimals": self.control("decimals").inner_text(),
+            "gradient": self.control("gradient").is_checked(),
         }
 
     def linked(self) -> dict[str, list[int]]:
@@ -260,7 +261,7 @@ class ExplorablePage:
 
     def note(self) -> Locator:
         """The word beside the preset."""
-        return self.root.locator(".attnlab-control", has=self.control("preset")).locator(".attnlab-control-note")
+        return self.root.locator('.attnlab-controls [data-name="preset"] + .attnlab-control-note')
 
     def copied(self, press: Any) -> str:
         """What `press` puts on the clipboard."""
@@ -286,6 +287,7 @@ class ExplorablePage:
         self.choose("preset", DEFAULT_PRESET)
         self.step(5)
         self.move("decimals", 4)
+        self.set_switch("gradient", False)
         self.shows("q", [["1.0000", "0"], ["0", "1.0000"], ["1.0000", "1.0000"]])
         self.shows(
             "weights", [["1.0000", "0", "0"], ["0.3302", "0.6698", "0"], ["0.2483", "0.2483", "0.5035"]]

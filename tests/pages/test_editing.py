@@ -204,7 +204,7 @@ def test_sizes_grow_and_shrink_together(explorable: ExplorablePage) -> None:
     expect(explorable.root.locator('.attnlab-operation[data-text="scale"]')).to_have_text("÷ √3")
     explorable.resize("key", 1)
     explorable.shows("v", [*Q, ["0", "0"]])
-    expect(explorable.message).to_contain_text("1 key")  # 4 keys, 3 queries: the alignment is said
+    expect(explorable.message).to_contain_text("3 queries, 4 keys, offset 1")
     explorable.resize("key", -1)
     explorable.resize("d_k", -1)
     explorable.shows("weights", WEIGHTS)

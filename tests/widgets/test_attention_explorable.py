@@ -1,4 +1,4 @@
-"""AttentionExplorable: right numbers arrive, and every control is an argument, a trait and a control alike."""
+"""AttentionExplorable: right numbers arrive; arguments, traits and controls are three ways to one state."""
 
 import math
 from collections.abc import Callable
@@ -26,6 +26,7 @@ SWITCHED = {
     "query": (1, 0, 2),
     "step": (5, 1, 3),
     "decimals": (4, 2, 8),
+    "gradient": (False, True),
 }
 
 
@@ -127,7 +128,7 @@ class TestControls:
 
     @pytest.mark.parametrize(("name", "values"), SWITCHED.items())
     def test_three_ways_to_one_state(self, name: str, values: tuple, open_page: OpenPage) -> None:
-        """By argument, by trait and by control: the same numbers, the same address, the same control shown."""
+        """By argument, by trait and by control: the same numbers, address and control."""
         for value in values:
             made = open_page(**{name: value})
             set_, moved = open_page(), open_page()
@@ -175,7 +176,7 @@ class TestControls:
 
     def test_steps_are_numbered_as_the_stages(self, page: FrontEnd) -> None:
         stages = page.explorable.view.stages
-        assert {n: text for n, text in STEPS} == {
+        assert dict(STEPS) == {
             1: "score",
             2: "scale",
             3: "mask",
@@ -268,7 +269,7 @@ class TestControls:
 class TestArguments:
     def test_an_unknown_argument_is_refused(self) -> None:
         before = set(_instances)
-        with pytest.raises(TypeError, match="has no argument 'qs'; expected one of .*q, .*causal"):
+        with pytest.raises(TypeError, match=r"has no argument 'qs'; expected one of .*q, .*causal"):
             AttentionExplorable(qs=[[1]])
         assert set(_instances) == before
 

@@ -1,4 +1,4 @@
-"""What the reader does to the numbers: each kind of edit, wrong input, undo, and requests that make no sense."""
+"""What the reader does to the numbers: edits, wrong input, undo, and requests that make no sense."""
 
 import logging
 import math
@@ -52,9 +52,15 @@ class TestKinds:
 
     @pytest.mark.parametrize(
         "text",
-        ["5 6\n7 8\n9 10", "5,6;7,8;9,10", "[[5, 6], [7, 8], [9, 10]]", "5\t6\r\n7\t8\r\n9\t10\r\n", "tensor([[5., 6.],\n [7., 8.], [9., 10.]])"],
+        [
+            "5 6\n7 8\n9 10",
+            "5,6;7,8;9,10",
+            "[[5, 6], [7, 8], [9, 10]]",
+            "5\t6\r\n7\t8\r\n9\t10\r\n",
+            "tensor([[5., 6.],\n [7., 8.], [9., 10.]])",
+        ],
         ids=["lines", "semicolons", "python", "spreadsheet", "torch"],
-    )  # fmt: skip
+    )
     def test_a_whole_matrix(self, text: str, page: FrontEnd) -> None:
         page.text("v", text)
         assert page.numbers["v"].tolist() == [[5, 6], [7, 8], [9, 10]]
@@ -322,8 +328,8 @@ class TestUndo:
             lambda page: page.explorable.assign(q=[[3, 3]], v=[[1], [2], [3]], dtype="float32"),
         ],
         ids=[
-            "drag", "type", "paste", "misfit", "query", "key", "d_k", "d_v", "scale", "causal", "dtype", "preset",
-            "same sizes", "reset", "reset button", "python", "python preset", "assign",
+            "drag", "type", "paste", "misfit", "query", "key", "d_k", "d_v", "scale", "causal", "dtype",
+            "preset", "same sizes", "reset", "reset button", "python", "python preset", "assign",
         ],
     )  # fmt: skip
     def test_there_and_back(self, act: Callable[[FrontEnd], Any], open_page: OpenPage) -> None:
@@ -388,7 +394,7 @@ class TestUndo:
             lambda page: page.control("scale", True),
             lambda page: page.control("query", 0),
             lambda page: page.control("step", 2),
-            lambda page: page.edit(*({"input": "q", "index": [0, 0], "value": x, "gesture": 1} for x in (2, 3, 1))),
+            lambda page: [page.value("q", [0, 0], x, gesture=1) for x in (2, 3, 1)],
         ],
         ids=["same number", "same text", "reset", "preset", "switch", "query", "step", "drag to and fro"],
     )  # fmt: skip

@@ -86,7 +86,7 @@ def test_refused(value: Any, words: str) -> None:
 def test_limits_of_its_own() -> None:
     assert Holder(small=[[1.5, -1.5]]).small.tolist() == [[1.5, -1.5]]
     for value in ([[1.6]], "1.6", torch.tensor([[1.6]])):
-        with pytest.raises(MatrixError, match="S row 1, column 1: expected a number from −1.5 to 1.5"):
+        with pytest.raises(MatrixError, match=r"S row 1, column 1: expected a number from −1\.5 to 1\.5"):
             Holder(small=value)
     for value in ("1;1;1", [[1]] * 3):
         with pytest.raises(MatrixError, match="S: expected 1 to 2 rows and 1 to 2 columns, got 3 × 1"):

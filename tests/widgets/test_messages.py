@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnlab.engine import Check
 from attnlab.widgets import AttentionExplorable
-from attnlab.widgets.numbers import measured
+from attnlab.widgets.measure_text import measured
 from helpers.front_end import FrontEnd, assert_strict_json, receive
 
 LIMIT = 50_000
@@ -41,7 +41,6 @@ class TestStrictJson:
         assert page.numbers["weight_sum"].isnan()
         assert_everything_is_strict_json(page.explorable)
         page.control("export", "numbers")
-        page.control("export", "svg")
         assert_everything_is_strict_json(page.explorable)
 
     def test_wrong_input(self, page: FrontEnd) -> None:
@@ -156,11 +155,21 @@ def test_a_front_end_may_ask_for_everything(messages, open_page: Callable[..., F
 
 
 def test_what_a_front_end_selects_is_kept(page: FrontEnd) -> None:
-    before = page.answer
+    before = page.answer["arrays"]
     receive(page.explorable.view, selected={"stage": "weights", "index": [1, 0]})
     assert page.explorable.view.selected == {"stage": "weights", "index": [1, 0]}
     receive(page.explorable.view, selected=None)
-    assert page.answer is before
+    assert page.answer["arrays"] == before
+    for nonsense in (
+        {},
+        {"stage": 5},
+        {"stage": "weights"},
+        {"stage": "weights", "index": [9, 9]},
+        {"index": None},
+    ):
+        receive(page.explorable.view, selected=nonsense)
+        assert page.answer["arrays"] == before
+    assert page.value("q", [0, 0], 0.5)["state"] == "ready"
 
 
 @pytest.mark.parametrize(

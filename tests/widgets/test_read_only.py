@@ -56,7 +56,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "hardtanh in place": lambda w: F.hardtanh(w, 0, 1, inplace=True),
     "foreach": lambda w: torch._foreach_add_([ones(), w], 1.0),
     "out": lambda w: torch.add(ones(), 1, out=w),
-    "out of two": lambda w: torch.max(torch.ones(3, 2).double(), 1, out=(w[0], torch.zeros(3, dtype=torch.int64))),
+    "out of two": lambda w: torch.max(ones(), 0, out=(w[0], torch.zeros(3).long())),
     "data": lambda w: w.data.fill_(0),
     "new data": lambda w: setattr(w, "data", ones()),
     "requires_grad": lambda w: setattr(w, "requires_grad", True),

@@ -1,0 +1,139 @@
+"""The notebooks as they are shipped: they run from top to bottom, and read well without a kernel."""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+
+from attnlab.explorables.catalogue import NOTEBOOKS, Catalogue
+
+PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
+
+pytestmark = pytest.mark.browser
+
+
+def test_there_are_notebooks_to_test() -> None:
+    assert PATHS
+    assert [e.file for e in Catalogue.of(NOTEBOOKS)] == [path.name for path in PATHS]
+
+
+@pytest.fixture(params=PATHS, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+@pytest.fixture
+def notebook(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+@pytest.fixture(scope="module")
+def executed() -> Iterator[dict[Path, nbformat.NotebookNode]]:
+    """Each notebook after it has run, run once."""
+    yield {}
+
+
+@pytest.fixture
+def run(
+    path: Path, notebook: nbformat.NotebookNode, executed: dict[Path, nbformat.NotebookNode], tmp_path: Path
+) -> nbformat.NotebookNode:
+    """The notebook after it has run in an empty folder. Raises the error of a cell that fails."""
+    if path not in executed:
+        client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
+        # In a thread of its own: the event loop of this one may belong to a browser.
+        with ThreadPoolExecutor(1) as pool:
+            executed[path] = pool.submit(client.execute).result()
+    return executed[path]
+
+
+def test_notebook_is_shipped_without_outputs(notebook: nbformat.NotebookNode) -> None:
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert "widgets" not in notebook.metadata
+
+
+def test_notebook_says_how_it_is_listed(notebook: nbformat.NotebookNode) -> None:
+    listed = notebook.metadata["attnlab"]
+    assert listed["nav"].strip()
+    assert listed["question"].endswith("?")
+    assert notebook.metadata["kernelspec"]["name"] == "python3"
+
+
+def test_notebook_has_one_title_and_ends_with_limits_and_sources(notebook: nbformat.NotebookNode) -> None:
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    headings = re.findall(r"^(#+) (.+)$", prose, re.MULTILINE)
+    assert [text for level, text in headings if level == "#"] == [headings[0][1]]
+    assert {level for level, _ in headings} <= {"#", "##", "###"}
+    assert [text for _, text in headings][-2:] == ["What this shows, and what it doesn't", "Sources"]
+    assert any(text == "Try this" for _, text in headings)
+
+
+def test_notebook_needs_no_network_and_holds_no_mathematics(notebook: nbformat.NotebookNode) -> None:
+    for cell in notebook.cells:
+        assert not re.search(r"!\[[^]]*\]\(https?:|<(img|script|iframe|link)\b", cell.source), cell.source
+        if cell.cell_type == "code":
+            assert not re.search(r"\b(torch|numpy|softmax|matmul)\b| @ ", cell.source), cell.source
+            assert len(cell.source.splitlines()) <= 5
+
+
+def test_notebook_runs_from_top_to_bottom_in_silence(run: nbformat.NotebookNode) -> None:
+    outputs = [output for cell in run.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert [output for output in outputs if output.output_type in ("error", "stream")] == []
+    shown = [
+        output for output in outputs if "application/vnd.jupyter.widget-view+json" in output.get("data", {})
+    ]
+    assert shown
+
+
+def test_exported_page_is_readable_without_a_kernel_and_without_a_network(run: nbformat.NotebookNode) -> None:
+    html, _ = HTMLExporter(mathjax_url="", require_js_url="", jupyter_widgets_base_url="").from_notebook_node(
+        run
+    )
+    outputs = _Outputs()
+    outputs.feed(html)
+    assert outputs.found
+    for drawn in outputs.found:
+        assert len(drawn.strip()) > 10, f"an empty box: {drawn!r}"
+        assert "oading" not in drawn
+
+
+class _Outputs(HTMLParser):
+    """What a reader sees in each output of an exported page: its text, and a mark for each picture."""
+
+    _VOID = ("img", "br", "meta", "link", "input", "hr")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._depth = 0
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if not self._depth and "jp-OutputArea-child" in (given.get("class") or ""):
+            self.found.append("")
+            self._depth = 1
+            return
+        if self._depth and tag not in self._VOID:
+            self._depth += 1
+            self._hidden += tag in ("script", "style") or bool(self._hidden)
+        if self._depth and (tag == "svg" or (tag == "img" and given.get("alt"))):
+            self.found[-1] += f"[picture: {given.get('aria-label') or given.get('alt') or ''}]"
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._depth and tag not in self._VOID:
+            self._depth -= 1
+            self._hidden -= bool(self._hidden)
+
+    def handle_data(self, data: str) -> None:
+        if self._depth and not self._hidden:
+            self.found[-1] += data

@@ -1,0 +1,101 @@
+"""From a recorded computation to what the panel of one number shows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from attnlab.engine import Explanation, Tape, Version, explain, gradient
+from attnlab.engine.index_maps import MOVES, origin
+from attnlab.engine.source import Spot
+
+__all__ = ["explain_cell", "gradients"]
+
+_PACKAGE = Path(__file__).parent.parent
+
+
+def explain_cell(
+    tape: Tape, tensors: Mapping[str, Tensor], stage: str, index: Sequence[int]
+) -> dict[str, Any] | None:
+    """The panel of `stage` at `index`: formula, note, source line, and the operands by stage and place.
+
+    None when there is no such cell (any more).
+    """
+    if stage not in tensors or not _is_place(index, tensors[stage]):
+        return None
+    found = explain(tape, tensors[stage], index)
+    return {
+        "stage": stage,
+        "index": list(found.index),
+        "mathml": found.mathml,
+        "note": "" if found.formula is not None else found.note,
+        "inputs": _inputs(found) if found.formula is None else [],
+        "source": _source(found.version),
+        "operands": [list(cell) for cell in _cells(found, _stages(tape, tensors))],
+    }
+
+
+def gradients(
+    tape: Tape, tensors: Mapping[str, Tensor], stage: str, index: Sequence[int]
+) -> dict[str, Tensor]:
+    """∂ stage[index] / ∂ every stage that came before it, by stage name."""
+    found = gradient(tape, tensors[stage], index)
+    stages = _stages(tape, tensors)
+    return {stages[version]: slope for version, slope in found.items() if version in stages}
+
+
+def _is_place(index: Sequence[int], tensor: Tensor) -> bool:
+    return len(index) == tensor.ndim and all(
+        isinstance(i, int) and 0 <= i < n for i, n in zip(index, tensor.shape, strict=True)
+    )
+
+
+def _stages(tape: Tape, tensors: Mapping[str, Tensor]) -> dict[Version, str]:
+    """Which version is shown as which stage."""
+    return {tape.version(tensor): name for name, tensor in tensors.items()}
+
+
+def _cells(found: Explanation, stages: Mapping[Version, str]) -> Iterable[tuple[str, list[int]]]:
+    """The operands as cells on the screen; what isn't shown itself is followed to where it was moved from."""
+    for operand in found.operands:
+        version, index = operand.version, operand.index
+        while version not in stages and version.call is not None and version.call.name in MOVES and index:
+            before = origin(version.call, version.output, index)
+            if before is None:
+                break
+            version, index = before
+        if version in stages and len(index) == len(version.shape):
+            yield stages[version], list(index)
+
+
+def _inputs(found: Explanation) -> list[str]:
+    """What went into a call without a rule: names and shapes, nothing invented."""
+    return [f"{operand.stage} ({' × '.join(map(str, operand.version.shape))})" for operand in found.operands]
+
+
+def _source(version: Version) -> dict[str, Any] | None:
+    if version.call is None:
+        return None
+    spot = version.call.spot
+    lines = spot.context(before=4, after=3)
+    while lines and not lines[0][1].strip():
+        lines.pop(0)
+    while lines and not lines[-1][1].strip():
+        lines.pop()
+    if not lines:
+        return None
+    return {"file": _shown_file(spot), "line": spot.line, "lines": [list(line) for line in _dedented(lines)]}
+
+
+def _shown_file(spot: Spot) -> str:
+    """A file of ours by its place in the package, any other by its name: paths are nobody's business."""
+    path = Path(spot.file)
+    if path.is_relative_to(_PACKAGE):
+        return f"attnlab/{path.relative_to(_PACKAGE).as_posix()}"
+    return path.name
+
+
+def _dedented(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    common = min((len(text) - len(text.lstrip()) for _, text in lines if text.strip()), default=0)
+    return [(number, text[common:]) for number, text in lines]

@@ -126,7 +126,8 @@ def _moved(call: Call, version: Version) -> list[str]:
     names = []
     for axis, size in enumerate(version.shape):
         if size == 1:
-            names.append("")
+            # No step to tell by; an axis of one that stands where one stood is taken for the same.
+            names.append(own[axis] if len(sizes) > axis and sizes[axis] == 1 else "")
             continue
         step = int(positions.select(axis, 1).flatten()[0]) - begin
         match = [

@@ -1,11 +1,13 @@
 """Explaining one number: the formula that made it, with its own numbers and the cells it came from."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from attnlab.engine.formula import Cell, Constant, Formula, Product, Quotient, Sum
+from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum
 from attnlab.engine.recorder import Call, Tape, Version
 from attnlab.engine.rules import RULES, cell_of
 
@@ -51,7 +53,7 @@ class Explanation:
         sides.append(own.mathml(numbers=True))
         # x = x says nothing twice: sides that look alike are shown once.
         shown = [side for i, side in enumerate(sides) if i == 0 or side != sides[i - 1]]
-        words = f"{self.text}".replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+        words = self.text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
         return f'<math display="block" aria-label="{words}"><mrow>{"<mo>=</mo>".join(shown)}</mrow></math>'
 
     @property
@@ -70,34 +72,44 @@ def explain(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) -> 
     `tensor` is any tensor that the tape has seen, or one of its versions. Raises `KeyError` for one it has
     not seen and `IndexError` for a place that there isn't.
     """
-    version = tensor if isinstance(tensor, Version) else tape.version(tensor)
-    place = _checked(index, version)
-    value = float(version.values[place])
+    # While the tape still records, looking things up is no call of the program.
+    with torch._C.DisableTorchFunction():
+        version = tensor if isinstance(tensor, Version) else tape.version(tensor)
+        return _explained(version, version.place(index))
+
+
+def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     call = version.call
+    if any(v.values.is_complex() for v in (version, *(call.inputs if call else ()))):
+        return Explanation(version, place, math.nan, "complex numbers: no rule yet", None, _inputs(call))
+    value = float(version.values[place])
     if call is None:
         return Explanation(version, place, value, "an input: nothing computed it", None, ())
     rule = RULES.get(call.name)
     formula = rule(call, version, place) if rule is not None else None
-    if formula is None:
-        inputs = tuple(Operand(v, stage_name(v), (), float("nan"), None) for v in call.inputs)
-        return Explanation(version, place, value, _unexplained(call), None, inputs)
+    if formula is None or _wraps(formula, version.values.dtype):
+        return Explanation(version, place, value, _unexplained(call), None, _inputs(call))
     return Explanation(version, place, value, f"made by {call.name}", formula, tuple(_operands(formula)))
+
+
+def _inputs(call: Call | None) -> tuple[Operand, ...]:
+    """What went in, whole: for calls of which no more can be said."""
+    inputs = call.inputs if call else ()
+    return tuple(Operand(v, stage_name(v), (), math.nan, None) for v in inputs)
+
+
+def _wraps(formula: Formula, dtype: torch.dtype) -> bool:
+    """Is this no number of an integer dtype? Then the integers of the call wrapped around, or were cut."""
+    if dtype.is_floating_point or dtype == torch.bool:
+        return False
+    value, limits = formula.value(), torch.iinfo(dtype)
+    # Beyond 2⁵³ our float can't tell integers apart.
+    return not (max(limits.min, -(2**53)) <= value <= min(limits.max, 2**53) and value == int(value))
 
 
 def stage_name(version: Version) -> str:
     """What the program calls a tensor: its variable, or the expression that made it."""
     return cell_of(version, (), 0.0).stage
-
-
-def _checked(index: Sequence[int], version: Version) -> tuple[int, ...]:
-    place = tuple(int(i) for i in index)
-    if len(place) != len(version.shape) or any(
-        not 0 <= i < n for i, n in zip(place, version.shape, strict=True)
-    ):
-        raise IndexError(
-            f"expected a place in {' × '.join(map(str, version.shape)) or 'a single number'}, got {place}"
-        )
-    return place
 
 
 def _unexplained(call: Call) -> str:
@@ -108,13 +120,17 @@ def _unexplained(call: Call) -> str:
 
 def _operands(formula: Formula) -> Iterator[Operand]:
     """Each cell once, with its coefficient when it has one."""
-    coefficients = dict[Cell, float | None]()
+    # By version, not by name: two stages may have the same.
+    cells: dict[tuple[object, tuple[int, ...]], Cell] = {}
+    coefficients: dict[tuple[object, tuple[int, ...]], float | None] = {}
     for cell, coefficient in _linear(formula, 1.0):
-        known = coefficients.get(cell, 0.0)
-        coefficients[cell] = None if coefficient is None or known is None else known + coefficient
-    for cell, coefficient in coefficients.items():
+        key = (cell.origin, cell.index)
+        known = coefficients.get(key, 0.0)
+        cells[key] = cell
+        coefficients[key] = None if coefficient is None or known is None else known + coefficient
+    for key, cell in cells.items():
         assert isinstance(cell.origin, Version)
-        yield Operand(cell.origin, cell.stage, cell.index, cell.number, coefficient)
+        yield Operand(cell.origin, cell.stage, cell.index, cell.number, coefficients[key])
 
 
 def _linear(formula: Formula, factor: float) -> Iterator[tuple[Cell, float | None]]:
@@ -124,12 +140,31 @@ def _linear(formula: Formula, factor: float) -> Iterator[tuple[Cell, float | Non
     elif isinstance(formula, Sum):
         for term in formula.terms:
             yield from _linear(term, factor)
+    elif isinstance(formula, Named):
+        yield from _linear(formula.of, factor)
+    elif isinstance(formula, Because):
+        yield from _linear(formula.taken, factor)
+        yield from _nonlinear(formula.condition)
+    elif isinstance(formula, Apply) and formula.name == "negative":
+        yield from _linear(formula.of, -factor)
     elif isinstance(formula, Product):
         for i, part in enumerate(formula.factors):
-            others = Product(formula.factors[:i] + formula.factors[i + 1 :]).value()
-            yield from _linear(part, factor * others)
-    elif isinstance(formula, Quotient) and isinstance(formula.below, Constant) and formula.below.number:
-        yield from _linear(formula.above, factor / formula.below.number)
+            others = Product(formula.factors[:i] + formula.factors[i + 1 :])
+            yield from _beside(others, part, factor * others.value())
+    elif isinstance(formula, Quotient) and formula.below.value():
+        yield from _beside(formula.below, formula.above, factor / formula.below.value())
+        yield from _nonlinear(formula.below)
     else:
-        for cell in formula.cells():
-            yield cell, None
+        yield from _nonlinear(formula)
+
+
+def _beside(others: Formula, part: Formula, factor: float) -> Iterator[tuple[Cell, float | None]]:
+    """The cells of one part of a product or quotient: x · x isn't linear in x."""
+    elsewhere = {(cell.origin, cell.index) for cell in others.cells()}
+    for cell, coefficient in _linear(part, factor):
+        yield cell, None if (cell.origin, cell.index) in elsewhere else coefficient
+
+
+def _nonlinear(formula: Formula) -> Iterator[tuple[Cell, None]]:
+    for cell in formula.cells():
+        yield cell, None

@@ -120,7 +120,7 @@ class Sum(Formula):
 
     def mathml(self, *, numbers: bool) -> str:
         terms, left_out = self.shown()
-        running = None if numbers or not left_out else _running(self.terms[0], self.terms[-1])
+        running = None if numbers or not left_out else _running(self.terms)
         if running:
             return _row(f"<munder><mo>∑</mo><mi>j</mi></munder>{running}")
         shown = [_grouped(term, numbers=numbers, inside=(Sum,)) for term in terms]
@@ -218,8 +218,12 @@ class Softmax(Formula):
         if numbers:
             below = Sum(tuple(Apply("exp", cell, _exp) for cell in self.row)).mathml(numbers=True)
         else:
-            term = _running(self.row[0], self.row[-1]) or ""
-            below = f"<munder><mo>∑</mo><mi>j</mi></munder>{_power_of_e_of(term)}"
+            term = _running(self.row)
+            below = (
+                f"<munder><mo>∑</mo><mi>j</mi></munder>{_power_of_e_of(term)}"
+                if term
+                else Sum(tuple(Apply("exp", cell, _exp) for cell in self.row)).mathml(numbers=False)
+            )
         return f"<mfrac>{_row(above)}{_row(below)}</mfrac>"
 
     def words(self) -> str:
@@ -397,23 +401,40 @@ def _symbol(stage: str, index: tuple[int, ...]) -> str:
     return f"<msub>{name}<mrow>{places}</mrow></msub>"
 
 
-def _running(first: Formula, last: Formula) -> str | None:
-    """The symbols of any term of a sum, its running index written j; None when the terms differ otherwise."""
-    if isinstance(first, Cell) and isinstance(last, Cell):
-        if first.stage != last.stage or len(first.index) != len(last.index):
-            return None
-        pairs = zip(first.index, last.index, strict=True)
-        places = "<mo>,</mo>".join(f"<mn>{i}</mn>" if i == k else "<mi>j</mi>" for i, k in pairs)
-        return f"<msub><mi>{html.escape(first.stage)}</mi>{_row(places)}</msub>"
-    if isinstance(first, Constant) and first == last:
-        return first.mathml(numbers=False)
-    if isinstance(first, Product) and isinstance(last, Product) and len(first.factors) == len(last.factors):
-        shown = [_running(a, b) for a, b in zip(first.factors, last.factors, strict=True)]
-        return None if None in shown else _row("<mo>·</mo>".join(filter(None, shown)))
-    if isinstance(first, Power) and isinstance(last, Power) and first.exponent == last.exponent:
-        base = _running(first.base, last.base)
-        return base and f"<msup>{base}{_row(first.exponent.mathml(numbers=False))}</msup>"
-    return None
+def _running(terms: Sequence[Formula]) -> str | None:
+    """The symbols of any term of a sum, its running index written j; None where one index doesn't tell all."""
+    pattern, runs = _pattern(terms)
+    return pattern if runs else None
+
+
+def _pattern(terms: Sequence[Formula]) -> tuple[str | None, list[int]]:
+    """(symbols of every term, the number that j is in each); no numbers where the terms are all alike."""
+    first = terms[0]
+    if any(type(term) is not type(first) for term in terms):
+        return None, []
+    if isinstance(first, Cell):
+        cells = [term for term in terms if isinstance(term, Cell)]
+        if any(c.stage != first.stage or len(c.index) != len(first.index) for c in cells):
+            return None, []
+        by_axis = [list(places) for places in zip(*(c.index for c in cells), strict=True)]
+        varying = [places for places in by_axis if len(set(places)) > 1]
+        if any(places != varying[0] for places in varying):
+            return None, []
+        signs = [f"<mi>j</mi>" if p in varying else f"<mn>{p[0]}</mn>" for p in by_axis]
+        name = f"<mi>{html.escape(first.stage)}</mi>"
+        places = "<mo>,</mo>".join(signs)
+        return (f"<msub>{name}{_row(places)}</msub>" if signs else name), varying[0] if varying else []
+    if isinstance(first, Constant):
+        return (first.mathml(numbers=False) if all(term == first for term in terms) else None), []
+    if isinstance(first, Product | Power):
+        parts = [_pattern(column) for column in zip(*(term.parts() for term in terms), strict=False)]
+        runs = [own for _, own in parts if own]
+        if any(text is None for text, _ in parts) or any(own != runs[0] for own in runs):
+            return None, []
+        shown = [text or "" for text, _ in parts]
+        text = _row("<mo>·</mo>".join(shown)) if isinstance(first, Product) else f"<msup>{shown[0]}{_row(shown[1])}</msup>"
+        return text, runs[0] if runs else []
+    return None, []
 
 
 def _row(inner: str) -> str:
@@ -446,7 +467,10 @@ def _worded(formula: Formula, inside: tuple[type, ...]) -> str:
 def _sum(numbers: Sequence[float] | Iterator[float]) -> float:
     listed = list(numbers)
     if all(map(math.isfinite, listed)):
-        return math.fsum(listed)
+        try:
+            return math.fsum(listed)
+        except OverflowError:
+            pass
     return sum(listed)
 
 
@@ -466,8 +490,12 @@ def _exp(x: float) -> float:
 
 
 def _power(base: float, exponent: float) -> float:
+    odd = math.isfinite(exponent) and exponent % 2 == 1
+    if base == 0 and exponent < 0:
+        return math.copysign(math.inf, base) if odd else math.inf
     try:
-        result = base**exponent
-    except (OverflowError, ZeroDivisionError):
-        return math.inf
-    return math.nan if isinstance(result, complex) else result
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and odd else math.inf
+    except ValueError:
+        return math.nan

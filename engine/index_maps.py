@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["MOVES", "origin", "traced"]
+__all__ = ["MOVES", "is_move", "origin", "traced"]
 
 MOVES = frozenset(
     """
@@ -26,13 +26,21 @@ MOVES = frozenset(
 
 _CASTS = frozenset(
     """
-    to float double half bfloat16 type type_as cpu contiguous clone detach alias data positive
+    to float double half bfloat16 int long short char byte bool type type_as cpu contiguous clone
+    detach alias data positive
     """.split()
 )
+MOVES |= _CASTS
 
 
 def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tuple[int, ...]] | None:
-    """(version, index) of the element that ended up at `index`; None for a zero put in by the call (tril)."""
+    """(version, index) of the element that ended up at `index`.
+
+    None for one that the call put in itself (zeros of `tril`, the number of `x[i] = 0.5`), and where the call
+    doesn't just move (see `is_move`).
+    """
+    if not is_move(call, output):
+        return None
     if call.name in _CASTS:
         return call.inputs[0], index
     sources, outputs = traced(call)
@@ -46,6 +54,17 @@ def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tu
             return version, tuple(int(i) for i in torch.unravel_index(torch.tensor(position), version.shape))
         position -= count
     raise AssertionError("a position beyond every source")
+
+
+def is_move(call: Call, output: int) -> bool:
+    """Does this call only move elements? Some forms of the calls in `MOVES` do more."""
+    if call.name not in MOVES or not call.inputs:
+        return False
+    if call.name == "repeat_interleave":  # of repeats alone, it makes positions
+        return len(call.args) + len(call.kwargs) > 1
+    # x.view(dtype) reads the same bits as other numbers.
+    made = call.outputs[output].values.dtype
+    return call.name not in ("view", "view_as") or made == call.inputs[0].values.dtype
 
 
 def traced(call: Call) -> tuple[list[Version], list[Tensor]]:
@@ -65,22 +84,25 @@ def _trace(call: Call) -> tuple[list[Version], list[Tensor]]:
         nonlocal start
         sources.append(version)
         count = version.values.numel()
-        tensor = torch.arange(start, start + count).reshape(version.shape)
+        tensor = torch.arange(start, start + count, dtype=torch.float64).reshape(version.shape)
         start += count
         return tensor
 
     def replace(value: Any, moved: bool) -> Any:
         if isinstance(value, Version):
             return positions(value) if moved else value.values
-        if isinstance(value, tuple):
-            return tuple(replace(item, moved) for item in value)
+        if isinstance(value, tuple | list):
+            return type(value)(replace(item, moved) for item in value)
         return value
 
     # The first argument is moved (all of it, for a list); of `x[i] = y` also y. Others say where to.
-    moved = {0, 2} if call.name == "setitem" else {0, 1} if call.name == "shared storage" else {0}
-    args = [replace(value, i in moved) for i, value in enumerate(call.args)]
+    moved = {0, 2} if call.name == "setitem" else {0}
+    everything = call.name == "shared storage"
+    args = [replace(value, everything or i in moved) for i, value in enumerate(call.args)]
     kwargs = {key: replace(value, key in ("input", "tensors")) for key, value in call.kwargs.items()}
     if call.name == "setitem":
+        if not isinstance(call.args[2], Version):
+            args[2] = 0
         call.function(*args)
         return sources, [args[0]]
     if call.name in ("view", "view_as"):

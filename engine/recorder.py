@@ -2,17 +2,20 @@
 
     with record() as tape:
         weights = (q @ k.mT).softmax(-1)
-    tape.explain(weights, (1, 0))     # the formula with its numbers
-    tape.gradient(weights, (1, 0))    # how much each earlier number matters
+    explain(tape, weights, (1, 0))     # the formula with its numbers
+    gradient(tape, weights, (1, 0))    # how much each earlier number matters
 
 It works on any PyTorch code: nothing has to be declared, and nothing is slower when it is off.
 Source: `torch.overrides.TorchFunctionMode`, PyTorch documentation, "Extending PyTorch".
 """
 
+import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,7 +31,7 @@ __all__ = ["Call", "Tape", "Version", "record"]
 MAX_CLONED = 1_000_000
 """Tensors with more elements are kept by reference, with a note, so that memory is bounded."""
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + os.sep
 _HERE = __file__
 
 # Reading a property makes no number; these say only what a tensor is.
@@ -37,11 +40,23 @@ _QUESTIONS = frozenset(
     shape dtype device layout requires_grad grad grad_fn is_leaf ndim itemsize nbytes size dim
     stride numel is_floating_point is_complex is_contiguous storage_offset data_ptr untyped_storage
     element_size requires_grad_ retain_grad backward register_hook is_sparse is_cuda is_quantized
-    is_nested names _version __len__ __repr__ __format__ __hash__ __bool__ __iter__ tolist item
-    numpy __array__ __deepcopy__ __reduce_ex__ is_inference is_meta is_mps is_xpu
+    is_nested names _version __len__ __repr__ __format__ __hash__ __bool__ tolist item
+    numpy __array__ __deepcopy__ __reduce_ex__ is_inference is_meta is_mps is_xpu set_property
     """.split()
 )
-_RANDOM = frozenset(["dropout", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
+# Calls that draw: the state of the generator is kept, so that the same draws can be made again.
+_RANDOM = frozenset(
+    """
+    dropout alpha_dropout feature_dropout feature_alpha_dropout native_dropout dropout1d dropout2d
+    dropout3d bernoulli multinomial normal uniform random exponential cauchy geometric log_normal
+    poisson binomial gumbel_softmax rrelu rand_like randn_like randint_like trunc_normal
+    kaiming_uniform kaiming_normal xavier_uniform xavier_normal scaled_dot_product_attention
+    multi_head_attention_forward rnn_tanh rnn_relu lstm gru
+    """.split()
+)
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Shape, strides and offset in a storage."""
 
 
 @dataclass(eq=False, repr=False)
@@ -53,8 +68,8 @@ class Version:
 
     kept: Tensor
     """Its numbers: a copy of the whole storage, shared by all versions that are views of it; see `values`."""
-    view: tuple[tuple[int, ...], tuple[int, ...], int] | None
-    """Shape, strides and offset in `kept`; None where `kept` is the tensor itself."""
+    view: Geometry | None
+    """Where in `kept`; None where `kept` is the tensor itself."""
     call: "Call | None" = None
     output: int = 0
     name: str = ""
@@ -71,6 +86,16 @@ class Version:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.kept.shape) if self.view is None else self.view[0]
+
+    def place(self, index: Sequence[int]) -> tuple[int, ...]:
+        """`index` as numbers. Raises `IndexError` where there is no such place."""
+        place = tuple(int(i) for i in index)
+        shape = self.shape
+        if len(place) != len(shape) or any(not 0 <= i < n for i, n in zip(place, shape, strict=True)):
+            raise IndexError(
+                f"expected a place in {' × '.join(map(str, shape)) or 'a single number'}, got {place}"
+            )
+        return place
 
 
 @dataclass(eq=False, repr=False)
@@ -92,9 +117,9 @@ class Call:
         """The tensors that went in, in order."""
         return list(_versions((self.args, self.kwargs)))
 
-    @property
+    @cached_property
     def spot(self) -> Spot:
-        """Where it happened, in the source."""
+        """Where it happened, in the source. Read once, so that it stays what it was when first asked for."""
         return spot(self.place)
 
 
@@ -105,9 +130,16 @@ class Tape(TorchFunctionMode):
         super().__init__()
         self.calls: list[Call] = []
         self.inputs: list[Version] = []
-        self._current: dict[int, tuple[Tensor, Version, int]] = {}
-        self._copies: dict[tuple[int, int], Tensor] = {}
-        self._last_writer: dict[int, tuple[Version, Tensor]] = {}
+        self.failed: Call | None = None
+        """The call that raised, with what went into it; the tape ends before it."""
+        # id → (tensor, its newest version, torch's count of its changes then, our count of writes then)
+        self._current: dict[int, tuple[Tensor, Version, int | None, int]] = {}
+        # Address of a storage → (torch's count of changes, copy of the whole)
+        self._copies: dict[int, tuple[int | None, Tensor]] = {}
+        # Address of a storage → what was written into it, in order, and where
+        self._writes: dict[int, list[tuple[Version, Geometry]]] = {}
+        self._counts_all = True
+        """False from the first tensor on whose changes torch doesn't count (`.data`, inference mode)."""
 
     def __torch_function__(
         self,
@@ -120,41 +152,54 @@ class Tape(TorchFunctionMode):
         name, writes = _name_of(func)
         if name in _QUESTIONS:
             return func(*args, **kwargs)
-        written = args[0] if writes else kwargs.get("out")
-        writes = written is not None
-        noted_args = tuple([self._note(value) for value in args])
-        noted_kwargs = {key: self._note(value) for key, value in kwargs.items()} if kwargs else {}
-        random = torch.get_rng_state() if name in _RANDOM else None
-        result = func(*args, **kwargs)
+        if name == "__iter__" and args[0].ndim:
+            # What torch does inside, where we wouldn't see it: `q, k, v = x`, `for row in x`.
+            return iter(self.__torch_function__(Tensor.unbind, types, args))
+        # A recorder around this one must see the call, not what is done here to remember it.
+        quiet = torch._C.DisableTorchFunction if torch._C._len_torch_function_stack() else nullcontext
+        with quiet():
+            noted_args = tuple([self._note(value) for value in args])
+            noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}
+            random = _random_state(kwargs) if name in _RANDOM else None
+        writes = writes or bool(kwargs.get("inplace"))
         call = Call(name, func, noted_args, noted_kwargs, _place(), writes, random)
-        if isinstance(written, Tensor):
-            self._made(written, call, 0)
-            self._last_writer[written.untyped_storage().data_ptr()] = (call.outputs[0], written)
-        else:
-            for position, tensor in enumerate((result,) if isinstance(result, Tensor) else _tensors(result)):
-                known = self._current.get(id(tensor))
-                # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
-                if known is None or known[2] != tensor._version:
-                    self._made(tensor, call, position)
-        if call.outputs:
-            self.calls.append(call)
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            self.failed = call
+            raise
+        with quiet():
+            if writes:
+                self._made(args[0] if args else next(iter(kwargs.values())), call, 0, written=True)
+            else:
+                for position, tensor in enumerate(_tensors(result)):
+                    known = self._current.get(id(tensor))
+                    # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
+                    if known is None or known[2] != _changes(tensor):
+                        self._made(tensor, call, position, written=known is not None or "out" in kwargs)
+            if call.outputs:
+                self.calls.append(call)
+                if name == "data":
+                    self._counts_all = False
         return result
 
     # ------------------------------------------------------------ reading
 
     def version(self, tensor: Tensor) -> Version:
         """The newest recorded version of a tensor. Raises `KeyError` when the tape has never seen it."""
-        found = self._current.get(id(tensor))
-        if found is None or found[0] is not tensor:
-            raise KeyError(f"the tape has not seen this tensor of shape {tuple(tensor.shape)}")
-        return found[1]
+        with torch._C.DisableTorchFunction():
+            found = self._current.get(id(tensor))
+            if found is None:
+                raise KeyError(f"the tape has not seen this tensor of shape {tuple(tensor.shape)}")
+            rewritten = self._rewritten(*found)
+            return found[1] if rewritten is None else self._accept(tensor, rewritten)
 
     def name(self, tensor: Tensor, name: str, axes: Sequence[str] = ()) -> None:
         """Names a tensor that comes from outside, and its axes, before or after it is used."""
         if axes and len(axes) != tensor.ndim:
             raise ValueError(f"{name}: expected {tensor.ndim} axis names, got {', '.join(axes)}")
         with torch._C.DisableTorchFunction():  # naming is no call of the program
-            version = self._now(tensor)
+            version = self.version(tensor) if id(tensor) in self._current else self._now(tensor)
         version.name = name
         version.given_axes = tuple(axes)
 
@@ -170,63 +215,107 @@ class Tape(TorchFunctionMode):
         """An argument with versions in place of tensors."""
         if isinstance(value, Tensor):
             found = self._current.get(id(value))
-            return found[1] if found is not None and found[2] == value._version else self._now(value)
-        if isinstance(value, tuple | list):
+            return found[1] if found is not None and found[2] == _changes(value) else self._now(value)
+        if isinstance(value, tuple):
             return tuple([self._note(item) for item in value])
-        return value
+        # x[[0, 1]] takes two rows and x[0, 1] one number: a list has to stay a list.
+        return [self._note(item) for item in value] if isinstance(value, list) else value
 
     def _now(self, tensor: Tensor) -> Version:
         """The version of a tensor as it is now: known, new to the tape, or changed through another view."""
         found = self._current.get(id(tensor))
-        if found is not None and found[2] == tensor._version:
-            return found[1]
         if found is None:
             version = self._keep(tensor)
-            self.inputs.append(version)
-            return version
-        return self._changed_elsewhere(tensor, found[1])
-
-    def _changed_elsewhere(self, tensor: Tensor, before: Version) -> Version:
-        """An in-place call on another view of the same storage changed this tensor too."""
-        writer = self._last_writer.get(tensor.untyped_storage().data_ptr())
-        version = self._keep(tensor)
-        if writer is None or writer[0].call is None:
-            self.inputs.append(version)  # changed outside of torch calls that could be seen
-            return version
-        written, view = writer
-        call = Call(
-            "shared storage", _shared_storage(view, tensor), (before, written), {}, writer[0].call.place
-        )
-        version.call = call
-        version.name = before.name
-        call.outputs.append(version)
-        self.calls.append(call)
+        else:
+            rewritten = self._rewritten(*found)
+            version = rewritten or found[1]
+            if _same(version.values, tensor.detach()):
+                if rewritten is not None:
+                    return self._accept(tensor, rewritten)
+                self._seen(tensor, version)
+                return version
+            version = self._keep(tensor)  # changed outside of the calls that could be seen
+            version.name = found[1].name
+        self.inputs.append(version)
         return version
 
-    def _made(self, tensor: Tensor, call: Call, position: int) -> None:
+    def _rewritten(self, tensor: Tensor, before: Version, _: int | None, writes: int) -> Version | None:
+        """The version of a tensor after recorded calls wrote to other views of its storage; else None."""
+        since = self._writes.get(_address(tensor), [])[writes:]
+        if not since or any(version.kept.dtype != tensor.dtype for version, _ in since):
+            return None
+        source = _overlaid(_geometry(tensor), [geometry for _, geometry in since])
+        if source is None:
+            return None
+        parts = [before, *(version for version, _ in since)]
+        writer = since[-1][0].call
+        assert writer is not None
+        call = Call("shared storage", _shared_storage(source), tuple(parts), {}, writer.place)
+        values = call.function(*(part.values for part in parts))
+        version = Version(values, None, call, name=before.name)
+        if before.by_reference:
+            version.kept, version.by_reference = tensor, True
+        call.outputs.append(version)
+        return version
+
+    def _accept(self, tensor: Tensor, version: Version) -> Version:
+        assert version.call is not None
+        self.calls.append(version.call)
+        self._seen(tensor, version)
+        return version
+
+    def _made(self, tensor: Tensor, call: Call, position: int, *, written: bool) -> None:
+        if written:
+            address = _address(tensor)
+            self._copies.pop(address, None)
+            writes = self._writes.setdefault(address, [])
         version = self._keep(tensor)
         version.call = call
         version.output = position
         call.outputs.append(version)
+        if written:
+            writes.append((version, _geometry(tensor)))
+            self._seen(tensor, version)
+            if not self._counts_all:
+                self._doubt(tensor, address)
+
+    def _doubt(self, tensor: Tensor, address: int) -> None:
+        """Has every other tensor of a storage looked at again, where torch doesn't count for all of them."""
+        for key, (other, version, _, writes) in list(self._current.items()):
+            if other is not tensor and _address(other) == address:
+                self._current[key] = (other, version, -1, writes)
 
     def _keep(self, tensor: Tensor) -> Version:
-        storage = tensor.untyped_storage()
-        key = (storage.data_ptr(), tensor._version)
-        whole = storage.nbytes() // tensor.itemsize
+        """A new version, with a copy of the numbers."""
         version = Version(tensor, None)
-        if 0 < whole <= MAX_CLONED and tensor.layout == torch.strided:
-            kept = self._copies.get(key)
-            if kept is None or kept.dtype != tensor.dtype:
-                kept = self._copies[key] = tensor.detach().as_strided((whole,), (1,), 0).clone()
+        changes = _changes(tensor)
+        if changes is None:
+            self._counts_all = False
+        if tensor.layout == torch.strided and not tensor.is_nested:
+            storage = tensor.untyped_storage()
+            address, whole = storage.data_ptr(), storage.nbytes() // tensor.itemsize
+        else:
+            address = whole = 0
+        if 0 < whole <= MAX_CLONED:
+            known = self._copies.get(address)
+            if known is not None and known[0] == changes and known[1].dtype == tensor.dtype:
+                kept = known[1]
+            else:
+                kept = tensor.detach().as_strided((whole,), (1,), 0).clone()
+                self._copies[address] = (changes, kept)
             version.kept = kept
-            version.view = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+            version.view = _geometry(tensor)
         elif tensor.numel() <= MAX_CLONED:
             version.kept = tensor.detach().clone()
         else:
             version.by_reference = True
-        # The tensor itself is held too: an id means nothing once its object is gone.
-        self._current[id(tensor)] = (tensor, version, tensor._version)
+        self._seen(tensor, version)
         return version
+
+    def _seen(self, tensor: Tensor, version: Version) -> None:
+        # The tensor itself is held too: an id means nothing once its object is gone.
+        writes = self._writes.get(_address(tensor), ()) if self._writes else ()
+        self._current[id(tensor)] = (tensor, version, _changes(tensor), len(writes))
 
 
 @contextmanager
@@ -238,67 +327,51 @@ def record() -> Iterator[Tape]:
 
 
 # Operator methods and in-place forms have the name of their function.
-_OPERATORS = {"truediv": "div", "rtruediv": "rdiv", "itruediv": "div", "idiv": "div", "and": "bitwise_and"}
-_OPERATORS |= {
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "invert": "bitwise_not",
-    "radd": "add",
-    "rmul": "mul",
-}
-_OPERATORS |= {"divide": "div", "true_divide": "div", "multiply": "mul", "subtract": "sub", "negative": "neg"}
-_OPERATORS |= {
-    "absolute": "abs",
-    "clip": "clamp",
-    "bmm": "matmul",
-    "mm": "matmul",
-    "mv": "matmul",
-    "dot": "matmul",
-}
-_OPERATORS |= {
-    "swapaxes": "transpose",
-    "swapdims": "transpose",
-    "t": "transpose",
-    "concat": "cat",
-    "special_expit": "sigmoid",
-}
-_KEPT = frozenset({"rsub", "rpow", "rmatmul", "rdiv"})
+_OPERATORS = dict(
+    pair.split(":")
+    for pair in """
+    truediv:div rtruediv:rdiv divide:div true_divide:div multiply:mul rmul:mul radd:add subtract:sub
+    negative:neg absolute:abs clip:clamp and:bitwise_and rand:bitwise_and or:bitwise_or
+    ror:bitwise_or xor:bitwise_xor rxor:bitwise_xor invert:bitwise_not pos:positive
+    bmm:matmul mm:matmul mv:matmul dot:matmul swapaxes:transpose swapdims:transpose t:transpose
+    concat:cat concatenate:cat special_expit:sigmoid special_softmax:softmax
+    special_log_softmax:log_softmax greater:gt greater_equal:ge less:lt less_equal:le not_equal:ne
+    """.split()
+)
+_IN_PLACE_OPERATORS = frozenset(
+    """
+    iadd isub imul itruediv idiv ifloordiv imod ipow iand ior ixor ilshift irshift
+    """.split()
+)
 _names: dict[Any, tuple[str, bool]] = {}
 
 
 def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     """(name, writes into its first argument) of a torch function, method or property."""
-    key = func
-    known = _names.get(key)
+    known = _names.get(func)
     if known is not None:
         return known
     name = getattr(func, "__name__", str(func))
     writes = False
-    if name == "__get__":
-        name = getattr(getattr(func, "__self__", None), "__name__", "__get__")
-    elif name in ("__setitem__", "__set__"):
-        writes = True
-        name = "setitem" if name == "__setitem__" else name
-    elif name == "__getitem__":
-        name = "getitem"
-    elif name.startswith("__") and name.endswith("__") and name not in _QUESTIONS:
+    if name in ("__get__", "__set__", "__delete__"):
+        own = getattr(getattr(func, "__self__", None), "__name__", name)
+        writes = name == "__set__" and own == "data"
+        # Setting `requires_grad` or `grad` changes no number; setting `data` changes them all.
+        name = own if name == "__get__" else "set_data" if writes else "set_property"
+    elif name == "__setitem__":
+        writes, name = True, "setitem"
+    elif name == "__iter__" or name in _QUESTIONS:
+        pass
+    elif name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
-        if name.startswith("i") and name[1:] in (
-            "add",
-            "sub",
-            "mul",
-            "truediv",
-            "div",
-            "pow",
-            "and",
-            "or",
-            "xor",
-        ):
+        if name in _IN_PLACE_OPERATORS:
             writes, name = True, name[1:]
-    elif name.endswith("_") and not name.startswith("_") and name not in _QUESTIONS:
+        name = _OPERATORS.get(name, name)
+    elif name.endswith("_") and not name.startswith("_"):
         writes, name = True, name[:-1]
-    name = _OPERATORS.get(name, name)
-    _names[key] = (name, writes)
+    if not name.startswith("__"):
+        name = _OPERATORS.get(name, name)
+    _names[func] = (name, writes)
     return name, writes
 
 
@@ -332,24 +405,61 @@ def _versions(value: Any) -> Iterator[Version]:
             yield from _versions(item)
 
 
-def _shared_storage(view: Tensor, tensor: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """How `tensor` looks after `view` of the same storage was written: element by element of the storage."""
-    with torch._C.DisableTorchFunction():
-        size = max(_reach(view), _reach(tensor))
-        positions = torch.full((size,), -1)
-        positions.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(
-            torch.arange(view.numel()).reshape(view.shape)
-        )
-        source = positions.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
+def _changes(tensor: Tensor) -> int | None:
+    """Torch's count of the changes to a storage; None in inference mode, where it doesn't count."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return None
 
-    def function(before: Tensor, written: Tensor) -> Tensor:
-        taken = written.flatten()[source.clamp(min=0).flatten()].reshape(source.shape)
-        return torch.where(source >= 0, taken, before)
+
+def _address(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0  # sparse
+
+
+def _geometry(tensor: Tensor) -> Geometry:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+
+
+def _random_state(kwargs: Mapping[str, Any]) -> Tensor:
+    generator = kwargs.get("generator")
+    return torch.get_rng_state() if generator is None else generator.get_state()
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Are all numbers equal, NaN with NaN?"""
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _overlaid(own: Geometry, writes: Sequence[Geometry]) -> Tensor | None:
+    """For each element of a view, which element of all that was written it holds now; −1 for none of them.
+
+    The elements of the writes are counted on from one write to the next. None where nothing was hit.
+    """
+    positions = torch.full((max(map(_reach, [own, *writes])),), -1)
+    start = 0
+    for shape, strides, offset in writes:
+        count = math.prod(shape)
+        positions.as_strided(shape, strides, offset).copy_(torch.arange(start, start + count).reshape(shape))
+        start += count
+    source = positions.as_strided(*own).clone()
+    return source if bool((source >= 0).any()) else None
+
+
+def _shared_storage(source: Tensor) -> Callable[..., Tensor]:
+    """How a view looks after other views of its storage were written."""
+
+    def function(before: Tensor, *written: Tensor) -> Tensor:
+        all_written = torch.cat([part.flatten() for part in written])
+        return torch.where(source >= 0, all_written[source.clamp(min=0)], before)
 
     return function
 
 
-def _reach(tensor: Tensor) -> int:
-    """One more than the last storage position that a tensor reads."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return int(tensor.storage_offset()) + sum((size - 1) * stride for size, stride in steps) + 1
+def _reach(geometry: Geometry) -> int:
+    """One more than the last storage position that a view reads."""
+    shape, strides, offset = geometry
+    return offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1

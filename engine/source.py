@@ -3,7 +3,7 @@
 import ast
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from types import CodeType
@@ -26,8 +26,8 @@ class Spot:
     """What the source says at a place.
 
     `names` are the variables that the value of the expression is assigned to (several where it is
-    unpacked), `text` is the expression itself, `returned` says that its value is what the function
-    returns, `is_store` that the expression is a target (`x[i] = …`, `x += …`).
+    unpacked, "" for one without a name), `text` is the expression itself, `returned` says that its value
+    is what the function returns.
     """
 
     file: str
@@ -43,7 +43,6 @@ class Spot:
         return [(n, lines[n - 1].rstrip("\n")) for n in range(first, min(len(lines), self.line + after) + 1)]
 
 
-@lru_cache(maxsize=4096)
 def spot(place: Place) -> Spot:
     """Looks a place up in its source. Without source only file and line are known."""
     positions = next(islice(place.code.co_positions(), place.instruction // 2, None), (None,) * 4)
@@ -69,16 +68,40 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
         return {}
     spots: dict[Positions, Spot] = {}
     for statement in ast.walk(tree):
-        if isinstance(statement, ast.stmt):
+        if isinstance(statement, ast.For):
+            spots |= _iterated(file, statement)
+        elif isinstance(statement, ast.stmt):
             for expression, names, returned in _values(statement):
                 spots[_position(expression)] = Spot(
                     file, expression.lineno, names, _text(expression), returned
                 )
+        elif isinstance(statement, ast.NamedExpr):
+            name, value = statement.target.id, statement.value
+            spots[_position(value)] = Spot(file, value.lineno, (name,), _text(value))
+        elif isinstance(statement, ast.comprehension):
+            spots |= _iterated(file, statement)
     # Expressions inside others have no name of their own; their text tells them.
     for node in ast.walk(tree):
         if isinstance(node, ast.expr):
-            spots.setdefault(_position(node), Spot(file, node.lineno, (), _text(node)))
+            found = spots.setdefault(_position(node), Spot(file, node.lineno, (), _text(node)))
+            attribute = node.func if isinstance(node, ast.Call) else node
+            if isinstance(attribute, ast.Attribute) and attribute.lineno != attribute.end_lineno:
+                # In a chain over several lines Python notes the line of the link, not of the whole.
+                spots[_link(node, attribute)] = replace(found, line=attribute.end_lineno or found.line)
     return spots
+
+
+def _link(node: ast.expr, attribute: ast.Attribute) -> Positions:
+    column = (attribute.end_col_offset or 0) - len(attribute.attr)
+    return (attribute.end_lineno, node.end_lineno, column, node.end_col_offset)
+
+
+def _iterated(file: str, loop: ast.For | ast.comprehension) -> dict[Positions, Spot]:
+    """The tensor that a loop runs over, under the name of its rows."""
+    if not isinstance(loop.iter, ast.Name):
+        return {}
+    names = _names(loop.target)
+    return {_position(loop.iter): Spot(file, loop.iter.lineno, names[:1], _text(loop.iter))}
 
 
 def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
@@ -92,14 +115,13 @@ def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bo
             yield ast.copy_location(change, statement), names, False
         else:
             for target in targets:
-                if isinstance(target, ast.Subscript):
-                    yield target, _names(target.value), False
-            if not isinstance(targets[0], ast.Subscript):
-                for value in _branches(statement.value):
-                    yield value, names, False
+                yield from _stores(target)
+            yield from _assigned(targets[0], statement.value)
     elif isinstance(statement, ast.Return) and statement.value is not None:
-        for value in _branches(statement.value):
-            yield value, (), True
+        value = statement.value
+        for part in value.elts if isinstance(value, ast.Tuple) else [value]:
+            for branch in _branches(part):
+                yield branch, (), True
     elif isinstance(statement, ast.Expr):
         # `x.masked_fill_(…)` as a statement of its own changes x.
         call = statement.value
@@ -109,6 +131,29 @@ def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bo
             and call.func.attr.endswith("_")
         ):
             yield call, _names(call.func.value), False
+
+
+def _stores(target: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
+    """Targets that are torch calls themselves: `x[i] = …` writes, `a, b = x` takes apart."""
+    if isinstance(target, ast.Subscript):
+        yield target, _names(target.value), False
+    elif isinstance(target, ast.Tuple | ast.List):
+        yield target, _names(target), False
+        for element in target.elts:
+            yield from _stores(element)
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
+    """The expressions of a value, each with the names of what it is assigned to."""
+    both = (target, value)
+    if all(isinstance(side, ast.Tuple | ast.List) for side in both):
+        pairs = list(zip(*(side.elts for side in both), strict=False))  # type: ignore[attr-defined]
+        if not any(isinstance(part, ast.Starred) for pair in pairs for part in pair):
+            for pair in pairs:
+                yield from _assigned(*pair)
+    elif not isinstance(target, ast.Subscript):
+        for branch in _branches(value):
+            yield branch, _names(target), False
 
 
 def _branches(value: ast.expr) -> Iterator[ast.expr]:
@@ -125,6 +170,8 @@ def _branches(value: ast.expr) -> Iterator[ast.expr]:
 def _names(target: ast.expr) -> tuple[str, ...]:
     if isinstance(target, ast.Tuple | ast.List):
         return tuple(name for element in target.elts for name in (_names(element) or ("",))[:1])
+    if isinstance(target, ast.Starred):
+        return _names(target.value)
     if isinstance(target, ast.Name | ast.Attribute):
         return (ast.unparse(target),)
     return ()

@@ -4,5 +4,16 @@ from attnlab.widgets.trace_view import TraceView
 from attnlab.widgets.control_bar import ControlBar
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.attention import AttentionExplorable
+from attnlab.widgets.code import CodeExplorable, explore, four_mistakes
+from attnlab.widgets.magic import load_ipython_extension
 
-__all__ = ["AttentionExplorable", "ControlBar", "Explorable", "TraceView"]
+__all__ = [
+    "AttentionExplorable",
+    "CodeExplorable",
+    "ControlBar",
+    "Explorable",
+    "TraceView",
+    "explore",
+    "four_mistakes",
+    "load_ipython_extension",
+]

@@ -46,7 +46,8 @@ def decode(
 
 def _text(value: Any) -> str:
     if isinstance(value, Tensor):
-        return format_matrix(value, row_separator=";", separator=",")
+        rows = value.reshape(-1, value.shape[-1] if value.ndim else 1)
+        return format_matrix(rows, row_separator=";", separator=",")
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

@@ -16,15 +16,15 @@ _PACKAGE = Path(__file__).parent.parent
 
 
 def explain_cell(
-    tape: Tape, tensors: Mapping[str, Tensor], stage: str, index: Sequence[int]
+    tape: Tape, versions: Mapping[str, Version], stage: str, index: Sequence[int]
 ) -> dict[str, Any] | None:
     """The panel of `stage` at `index`: formula, note, source line, and the operands by stage and place.
 
     None when there is no such cell (any more).
     """
-    if stage not in tensors or not _is_place(index, tensors[stage]):
+    if stage not in versions or not _is_place(index, versions[stage].shape):
         return None
-    found = explain(tape, tensors[stage], index)
+    found = explain(tape, versions[stage], index)
     return {
         "stage": stage,
         "index": list(found.index),
@@ -32,28 +32,28 @@ def explain_cell(
         "note": "" if found.formula is not None else found.note,
         "inputs": _inputs(found) if found.formula is None else [],
         "source": _source(found.version),
-        "operands": [list(cell) for cell in _cells(found, _stages(tape, tensors))],
+        "operands": [list(cell) for cell in _cells(found, _stages(versions))],
     }
 
 
 def gradients(
-    tape: Tape, tensors: Mapping[str, Tensor], stage: str, index: Sequence[int]
+    tape: Tape, versions: Mapping[str, Version], stage: str, index: Sequence[int]
 ) -> dict[str, Tensor]:
     """∂ stage[index] / ∂ every stage that came before it, by stage name."""
-    found = gradient(tape, tensors[stage], index)
-    stages = _stages(tape, tensors)
+    found = gradient(tape, versions[stage], index)
+    stages = _stages(versions)
     return {stages[version]: slope for version, slope in found.items() if version in stages}
 
 
-def _is_place(index: Sequence[int], tensor: Tensor) -> bool:
-    return len(index) == tensor.ndim and all(
-        isinstance(i, int) and 0 <= i < n for i, n in zip(index, tensor.shape, strict=True)
+def _is_place(index: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(index) == len(shape) and all(
+        isinstance(i, int) and 0 <= i < n for i, n in zip(index, shape, strict=True)
     )
 
 
-def _stages(tape: Tape, tensors: Mapping[str, Tensor]) -> dict[Version, str]:
+def _stages(versions: Mapping[str, Version]) -> dict[Version, str]:
     """Which version is shown as which stage."""
-    return {tape.version(tensor): name for name, tensor in tensors.items()}
+    return {version: name for name, version in versions.items()}
 
 
 def _cells(found: Explanation, stages: Mapping[Version, str]) -> Iterable[tuple[str, list[int]]]:

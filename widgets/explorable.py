@@ -16,7 +16,7 @@ import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, MatrixError, Tape, parse_number, record
+from attnlab.engine import Check, MatrixError, Tape, Version, parse_number, record
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Control, ControlBar
 from attnlab.widgets.explaining import explain_cell, gradients
@@ -46,6 +46,14 @@ class Result:
     tracked: Mapping[str, int] = field(default_factory=dict)
     tape: Tape | None = None
     """What was recorded, when a number has been chosen to explain itself."""
+    versions: Mapping[str, Version] | None = None
+    """Stage → recorded version, where a tensor was changed in place and so has several."""
+    stages: Mapping[str, Mapping[str, Any]] | None = None
+    """How each stage is drawn, where that depends on the result."""
+    layout_blocks: Sequence[Mapping[str, Any]] | None = None
+    """The blocks of the view, where they depend on the result."""
+    stopped: str = ""
+    """Why the computation ended early; what came before is shown."""
 
 
 class Explorable(ipywidgets.VBox):
@@ -55,14 +63,15 @@ class Explorable(ipywidgets.VBox):
     undone; traits tagged `state="view"` only choose what is told. Both are constructor arguments,
     controls of the same name, and parameters of the address.
 
-    States: *ready*, *invalid* (the last good result stays, marked as such; `message` names the
-    field) and *failed* (a fault of ours; the detail is in the log).
+    States: *ready*, *stopped* (the code raised: everything up to there is shown), *invalid* (the last
+    good result stays, marked as such; `message` names the field) and *failed* (a fault of ours; the
+    detail is in the log).
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """Name → values; the first is the default. What a preset leaves out has its trait's default."""
 
-    state = t.Enum(("ready", "invalid", "failed"), "ready", read_only=True)
+    state = t.Enum(("ready", "stopped", "invalid", "failed"), "ready", read_only=True)
     message = t.Unicode("", read_only=True)
     name = t.Unicode("")
     """Tells several explorables on one page apart in its address: parameters are called `name.q` then."""
@@ -76,7 +85,9 @@ class Explorable(ipywidgets.VBox):
         self._answered = (0, "")
         self._sent = 0
         self._last: Result | None = None
-        self._inputs = {n: trait for n, trait in self.traits().items() if isinstance(trait, Matrix)}
+        # In the order in which the class declares them; `traits()` sorts them by name.
+        declared = [n for kind in reversed(type(self).__mro__) for n in vars(kind)]
+        self._inputs = {n: trait for n in declared if isinstance(trait := self.traits().get(n), Matrix)}
         self._switches = [n for n, trait in self.traits().items() if trait.metadata.get("state") == "input"]
         self._options = [n for n, trait in self.traits().items() if trait.metadata.get("state") == "view"]
         self._require_known(values)
@@ -90,7 +101,7 @@ class Explorable(ipywidgets.VBox):
             with self._batch():
                 self._apply(self._preset_values(preset or next(iter(self.presets))))
                 self._apply(values)
-            if self.state != "ready":
+            if self.state not in ("ready", "stopped"):
                 raise ValueError(self.message)
         except Exception as error:
             self.close()
@@ -264,6 +275,8 @@ class Explorable(ipywidgets.VBox):
         try:
             self._last = self._computed()
             state, message = "ready", self._last.message
+            if self._last.stopped:
+                state, message = "stopped", self._last.stopped
         except ValueError as error:
             state, message = "invalid", _sentence(self._with_labels(str(error)))
             wrong = {"inputs": self._inputs_named_in(str(error))}
@@ -285,6 +298,10 @@ class Explorable(ipywidgets.VBox):
         ack, nonce = self._answered
         with self.view.hold_sync():
             self.view.tracked = dict(last.tracked)
+            if last.stages is not None:
+                self.view.stages = {n: dict(spec) for n, spec in last.stages.items()}
+            if last.layout_blocks is not None:
+                self.view.layout_blocks = [dict(block) for block in last.layout_blocks]
             for n in ("step", "decimals"):
                 if self.has_trait(n):
                     setattr(self.view, n, getattr(self, n))
@@ -301,7 +318,7 @@ class Explorable(ipywidgets.VBox):
                     {"name": c.name, "text": measured(c), "how": c.how, "holds": c.holds, "step": step}
                     for c, step in last.checks
                 ],
-                **(self._explained(last) if state == "ready" else {}),
+                **(self._explained(last) if state in ("ready", "stopped") else {}),
             )
         self._show_controls(last)
 
@@ -313,6 +330,9 @@ class Explorable(ipywidgets.VBox):
         self._plain = {n: plain(getattr(self, n)) for n in self._inputs}
         if not self._ready or self.view.selected is None:
             return self.compute()
+        return self._recorded()
+
+    def _recorded(self) -> Result:
         with record() as tape:
             for n, trait in self._inputs.items():
                 tape.name(self._plain[n], n, trait.axes)
@@ -324,13 +344,14 @@ class Explorable(ipywidgets.VBox):
         chosen = self.view.selected
         if last.tape is None or chosen is None:
             return {}
-        tensors = {n: x for n, x in {**last.tensors, **self._plain}.items() if n in self.view.stages}
-        explanation = explain_cell(last.tape, tensors, chosen["stage"], chosen["index"])
+        shown = {n: x for n, x in {**last.tensors, **self._plain}.items() if n in self.view.stages}
+        versions = last.versions or {n: last.tape.version(tensor) for n, tensor in shown.items()}
+        explanation = explain_cell(last.tape, versions, chosen["stage"], chosen["index"])
         if explanation is None or not getattr(self, "gradient", False):
             return {"explanation": explanation}
-        if not tensors[chosen["stage"]].is_floating_point():
+        if not versions[chosen["stage"]].values.is_floating_point():
             return {"explanation": explanation}
-        slopes = gradients(last.tape, tensors, chosen["stage"], chosen["index"])
+        slopes = gradients(last.tape, versions, chosen["stage"], chosen["index"])
         return {"explanation": explanation, "gradients": slopes}
 
     def _show_controls(self, last: Result) -> None:
@@ -403,18 +424,18 @@ class Explorable(ipywidgets.VBox):
                 raise TypeError("expected text")
             setattr(self, name, edit["text"])
             return
-        i, j = edit["index"]
-        if i < 0 or j < 0:
+        index = tuple(int(i) for i in edit["index"])
+        if min(index, default=0) < 0:
             raise IndexError("a cell is counted from the first row and column")
         matrix = getattr(self, name).clone()
         # Named as on the screen, where positions count from 0; rows of a text count from 1.
-        places = (f"{AXIS_NAMES.get(axis, axis)} {n}" for axis, n in zip(trait.axes, (i, j), strict=True))
+        places = (f"{AXIS_NAMES.get(axis, axis)} {n}" for axis, n in zip(trait.axes, index, strict=True))
         where = f"{trait.label}[{', '.join(places)}]"
         try:
             text = edit["text"] if "text" in edit else repr(float(edit["value"]))
-            matrix[i, j] = parse_number(text, name=where, limit=trait.limit)
+            matrix[index] = parse_number(text, name=where, limit=trait.limit)
         except MatrixError as error:
-            raise MatrixError(str(error), i, j) from None
+            raise MatrixError(str(error), *index[-2:]) from None
         setattr(self, name, matrix)
 
     def _resize(self, axis: str, by: int) -> None:

@@ -1,5 +1,6 @@
 """The trait of an editable matrix: one place that validates, stores and hands out its tensor."""
 
+import math
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
     """A float64 matrix, read-only so that no change goes unnoticed.
 
     Takes a tensor, nested lists, a NumPy array, or text as `parse_matrix` reads it. Entries are
-    finite, from −`limit` to `limit`; at most `max_size` rows and columns. `axes` names the two
-    axes, `label` begins each message.
+    finite, from −`limit` to `limit`; at most `max_size` along each axis. `axes` names the axes,
+    `label` begins each message. With `shape` the shape is fixed, and may have any number of axes;
+    as text its rows stand one after the other.
     """
 
     info_text = "a matrix of numbers"
@@ -26,20 +28,24 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         self,
         *,
         label: str,
-        axes: tuple[str, str],
-        role: str,
+        axes: tuple[str, ...],
+        role: str = "",
+        shape: tuple[int, ...] | None = None,
         limit: float = 100.0,
         max_size: int = 16,
         **kwargs: Any,
     ) -> None:
         self.label = label
         self.axes = axes
+        self.shape = shape
         self.role = role
         self.limit = limit
         self.max_size = max_size
         super().__init__(**kwargs)
 
     def validate(self, obj: Any, value: Any) -> ReadOnlyTensor:
+        if self.shape is not None:
+            return self._shaped(value, self.shape)
         limits: dict[str, Any] = {
             "name": self.label,
             "max_rows": self.max_size,
@@ -63,6 +69,31 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         matrix = value.detach().to(torch.float64)
         require_in_range(matrix, **limits)
         return read_only(matrix)
+
+    def _shaped(self, value: Any, shape: tuple[int, ...]) -> ReadOnlyTensor:
+        columns = shape[-1] if shape else 1
+        rows = math.prod(shape) // columns
+        limits: dict[str, Any] = {
+            "name": self.label,
+            "max_rows": rows,
+            "max_columns": columns,
+            "limit": self.limit,
+        }
+        if isinstance(value, str):
+            matrix = parse_matrix(value, **limits)
+            if matrix.shape != (rows, columns):
+                raise MatrixError(
+                    f"{self.label}: expected {rows} rows of {columns} numbers, got {matrix.shape[0]}"
+                )
+            return read_only(matrix.reshape(shape))
+        tensor = torch.as_tensor(value).detach().to(torch.float64)
+        if tensor.shape != shape:
+            wanted, came = (" × ".join(map(str, s)) for s in (shape, tensor.shape))
+            raise MatrixError(f"{self.label}: expected a tensor of shape {wanted}, got {came}")
+        require_in_range(tensor.reshape(rows, columns), **limits)
+        return (
+            value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
+        )
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -13,4 +13,5 @@ def measured(check: Check) -> str:
         return "not a number"
     if check.measured == 0:
         return "error exactly 0"
-    return f"max error {check.measured:.1e}".replace("-", "\N{MINUS SIGN}")
+    size = f"{check.measured:.4g}" if check.measured >= 1e-3 else f"{check.measured:.1e}"
+    return f"max error {size}".replace("-", "\N{MINUS SIGN}")

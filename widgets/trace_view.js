@@ -184,7 +184,7 @@ function createView(model, el, signal, shared) {
         const spec = stages[item.stage];
         const built = stageFigure(item.stage, spec, shapes[item.stage], words, model.get("labels"));
         grids.push(...built.grids);
-        if (spec.editable) built.figure.append(textBox(item.stage));
+        if (spec.editable && !spec.plainText) built.figure.append(textBox(item.stage));
         if (spec.bar) {
           const bar = colourBar(spec.ramp);
           bars.push({ ...bar, stage: item.stage });
@@ -410,10 +410,10 @@ function createView(model, el, signal, shared) {
       busyTimer = null;
       delete root.dataset.busy;
     } else if (!busyTimer) busyTimer = setTimeout(() => (root.dataset.busy = "true"), BUSY_MS);
-    root.classList.toggle("attnlab-stale", state !== "ready");
+    root.classList.toggle("attnlab-stale", state !== "ready" && state !== "stopped");
     if (!parts.message) return;
     const text = state === "disconnected" ? words.disconnected : answer.message;
-    const shown = state === "ready" || !text ? text : `${text} ${state === "disconnected" ? "" : words.stale}`.trim();
+    const shown = state === "ready" || state === "stopped" || !text ? text : `${text} ${state === "disconnected" ? "" : words.stale}`.trim();
     if (parts.message.textContent !== shown) parts.message.textContent = shown;
     parts.message.dataset.state = text ? state : "";
     const wrong = answer.wrong;

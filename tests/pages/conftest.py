@@ -15,13 +15,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 
 from attnlab.explorables.catalogue import NOTEBOOKS
+from helpers.browser import find_browser, launch
 from helpers.explorable_page import ExplorablePage
 from helpers.servers import Server, attnlab_pages, jupyter_lab
 from helpers.watch import Watch, Wire
 
 WIDTH, HEIGHT = 1440, 1000
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,18 +52,16 @@ def _playwright() -> Iterator[Playwright]:
 @pytest.fixture(scope="package")
 def browser(_playwright: Playwright) -> Iterator[Browser]:
     """Chromium or Chrome: the one of ATTNLAB_BROWSER, of the system, or Playwright's own."""
-    named = os.environ.get("ATTNLAB_BROWSER")
-    own = Path(_playwright.chromium.executable_path)
-    found = (
-        named or next(filter(None, map(shutil.which, NAMES)), None) or (str(own) if own.exists() else None)
-    )
-    if not found:
-        missing = "NO BROWSER: the pages are not tested. Install Chromium or Chrome, or name one in ATTNLAB_BROWSER."
+    path = find_browser(_playwright)
+    if not path:
+        missing = "NO BROWSER: the pages are not tested. Install Chromium, or name one in ATTNLAB_BROWSER."
         if os.environ.get("CI") == "true":
             pytest.fail(missing)
-        warnings.warn(missing, stacklevel=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")  # seen, but no error
+            warnings.warn(missing, stacklevel=1)
         pytest.skip(missing)
-    browser = _playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+    browser = launch(_playwright, path)
     yield browser
     browser.close()
 

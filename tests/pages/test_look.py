@@ -137,7 +137,7 @@ def test_largest_matrices_scroll_inside_themselves(sized: ExplorablePage) -> Non
         boxes = sized.root.locator(".attnlab-scroll").evaluate_all(
             "(boxes) => boxes.map((box) => box.getBoundingClientRect()).map((r) => [r.left, r.right, innerWidth])"
         )
-        assert all(0 <= left and right <= window for left, right, window in boxes)
+        assert all(left >= 0 and right <= window for left, right, window in boxes)
         picture(sized.page, f"largest-light-{width}")
 
 

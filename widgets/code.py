@@ -1,0 +1,299 @@
+"""CodeExplorable: anybody's PyTorch code, every intermediate shown under its variable name."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import traitlets as t
+from torch import Tensor
+
+from attnlab.engine import Tape, Version, record
+from attnlab.engine.axes import axes_of
+from attnlab.engine.code_checks import check_code
+from attnlab.engine.explain import stage_name
+from attnlab.engine.mistakes import MISTAKES, attention
+from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
+from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.matrix import Matrix
+
+__all__ = ["CodeExplorable", "explore", "four_mistakes"]
+
+# A stage with more numbers is listed with its shape instead of drawn: nobody reads a thousand cells.
+MAX_DRAWN = 1024
+LIMIT = 1e6
+
+
+class CodeExplorable(Explorable):
+    """Runs PyTorch functions on real tensors and shows each intermediate, in order, by its variable.
+
+    Made by `explore`. The inputs can be edited, and each number explains itself: formula, line of the
+    code, gradient. Code that raises is shown up to the failing line.
+    """
+
+    functions: Mapping[str, Callable[..., Any]] = {}
+    names: Mapping[str, Mapping[str, Sequence[str]]] = {}
+
+    gradient = t.Bool(False).tag(state="view")
+    decimals = t.Int(4, min=2, max=8).tag(state="view")
+    tape: Tape | None = None
+
+    def controls(self) -> list[list[Control]]:
+        first: list[Control] = []
+        if len(self.functions) > 1:
+            first.append(Select("function", "code", [(name, name) for name in self.functions]))
+        return [
+            [
+                *first,
+                Toggle("gradient", "gradient of the chosen number"),
+                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
+                Command("undo", "Undo"),
+                Command("redo", "Redo"),
+                Command("reset", "Reset"),
+                Link("link", "Copy link"),
+                Menu("export", "Export", [("numbers", "Copy all numbers")]),
+            ]
+        ]
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def layout_blocks(self) -> list[dict[str, Any]]:
+        return []
+
+    def compute(self) -> Result:
+        function = self.functions[self.function]
+        stopped = ""
+        inputs = self.matrices()
+        with record() as tape:
+            for name, tensor in inputs.items():
+                tape.name(tensor, name, self._inputs[name].axes)
+            try:
+                function(**inputs)
+            except Exception as error:  # the reader's code may raise anything: that is what is shown
+                stopped = _why(tape, error)
+        self.tape = tape
+        return _result(tape, self._inputs, stopped, self.names.get("axes", {}))
+
+    def _recorded(self) -> Result:
+        return self.compute()  # which always records
+
+    def export(self, name: str, value: Any) -> None:
+        if value == "numbers" and self._last is not None and self._last.versions is not None:
+            self._copy("\n\n".join(_as_text(n, v) for n, v in self._last.versions.items()))
+        elif name == "link":
+            self._copy(self.address)
+        else:
+            super().export(name, value)
+
+
+def four_mistakes() -> CodeExplorable:
+    """Multi-head attention as people write it, right and with four famous mistakes to be found."""
+    x = [[[1, 0, 2, -1], [0, 2, 1, 1], [2, 1, 0, 1]]]
+    w_qkv = [
+        [1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 1],
+        [0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0],
+        [1, 1, 0, 0, 1, 1, 0, 0, 2, 0, 1, 0],
+        [0, 0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 2],
+    ]
+    w_out = torch.eye(4)
+    return explore(
+        {"the right one": attention, **MISTAKES},
+        *(torch.tensor(matrix, dtype=torch.float64) for matrix in (x, w_qkv)),
+        w_out,
+        axes={
+            "x": ("batch", "time", "width"),
+            "w_qkv": ("width", "qkv"),
+            "scores": ("batch", "head", "query", "key"),
+            "heads": ("batch", "head", "query", "d_head"),
+            "merged": ("batch", "time", "width"),
+        },
+        function="mystery 1",
+    )
+
+
+def explore(
+    code: Callable[..., Any] | Mapping[str, Callable[..., Any]],
+    /,
+    *tensors: Any,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,
+) -> CodeExplorable:
+    """Shows what a PyTorch function or `nn.Module` does, number by number.
+
+    - `code`: a function or module, called with `tensors`; or several of one signature by name
+    - `tensors`: its arguments, in order; floating-point ones can be edited
+    - `axes`: names for the axes of an argument or of any variable in the code,
+      `{"x": ("batch", "time", "width")}`; others are carried along from these, or numbered
+    - other options are those of the explorable: `function` (which of several), `gradient`, `decimals`
+
+    The function is called again after every change, so it should do nothing but compute.
+
+    Raises `ValueError` when the tensors don't fit the signature, or have more than 1,024 elements.
+    """
+    functions = dict(code) if isinstance(code, Mapping) else {_name(code): code}
+    if not functions:
+        raise ValueError("expected at least one function, got none")
+    parameters = _parameters(next(iter(functions.values())), len(tensors))
+    named = dict(axes or {})
+    values = dict(zip(parameters, map(torch.as_tensor, tensors), strict=True))
+    traits: dict[str, Any] = {}
+    fixed: dict[str, Tensor] = {}
+    for name, value in values.items():
+        if not value.is_floating_point():
+            fixed[name] = value
+            continue
+        if value.numel() > MAX_DRAWN:
+            raise ValueError(f"{name}: expected at most {MAX_DRAWN:,} elements, got {value.numel():,}")
+        own = tuple(named.get(name, [f"axis{i}" for i in range(value.ndim)]))
+        if len(own) != value.ndim:
+            raise ValueError(f"{name}: expected {value.ndim} axis names, got {', '.join(own)}")
+        traits[name] = Matrix(label=name, axes=own, shape=tuple(value.shape), limit=LIMIT, max_size=MAX_DRAWN)
+    clash = [name for name in traits if hasattr(CodeExplorable, name)]
+    if clash:
+        raise ValueError(f"{clash[0]}: an argument of this name can't be shown; rename it in the function")
+    as_given = {name: value.detach() for name, value in values.items() if name in traits}
+    kind = type(
+        "CodeExplorable",
+        (CodeExplorable,),
+        traits
+        | {
+            "functions": {name: _with_fixed(f, fixed) for name, f in functions.items()},
+            "names": {"axes": named},
+            "presets": {"as given": as_given},
+            "preset": t.Enum(["as given"], "as given"),
+            "function": t.Enum(list(functions), next(iter(functions))).tag(state="input"),
+            "__module__": __name__,
+        },
+    )
+    explorable: CodeExplorable = kind(**options)
+    return explorable
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _parameters(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of the first `count` parameters; `x0`, `x1` … for `*args`."""
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in inspect.signature(target).parameters.values() if p.kind in kinds]
+    if len(names) < count:
+        raise ValueError(f"{_name(function)}: expected at most {len(names)} tensors, got {count}")
+    return names[:count]
+
+
+def _with_fixed(function: Callable[..., Any], fixed: Mapping[str, Tensor]) -> Callable[..., Any]:
+    """The function with its arguments by name: edited ones and those that are no floating-point numbers."""
+    parameters = list(
+        inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function).parameters
+    )
+
+    def call(**inputs: Tensor) -> Any:
+        given = {**fixed, **inputs}
+        return function(*(given[name] for name in parameters if name in given))
+
+    return call
+
+
+def _why(tape: Tape, error: Exception) -> str:
+    """Line, torch's own message, and the shapes that met."""
+    message = " ".join(str(error).split()) or type(error).__name__
+    call = tape.failed
+    if call is None:
+        return f"The code stopped: {type(error).__name__}: {message}"
+    met = ", ".join(
+        f"{stage_name(v)} {' × '.join(map(str, v.shape)) or 'a single number'}" for v in call.inputs
+    )
+    return f"Line {call.spot.line} stopped: {call.spot.text} · torch says: {message} · what met: {met}"
+
+
+def _result(
+    tape: Tape, inputs: Mapping[str, Matrix], stopped: str, axes: Mapping[str, Sequence[str]]
+) -> Result:
+    """Each named intermediate as a stage, in order; later states of one variable are told apart by line."""
+    versions: dict[str, Version] = {}
+    stages: dict[str, dict[str, Any]] = {}
+    hidden = []
+    allowed: dict[str, Tensor] = {}
+    for version in tape.versions():
+        call = version.call
+        shown = version.name in inputs if call is None else bool(call.spot.names or call.spot.returned)
+        if not shown:
+            continue
+        title = stage_name(version)
+        if call is not None and call.spot.returned and not call.spot.names:
+            title = "returned"
+        if title in axes and not version.given_axes and len(axes[title]) == len(version.shape):
+            version.given_axes = tuple(axes[title])
+        key = version.name if call is None else f"{title}#{len(versions)}"
+        if version.values.numel() > MAX_DRAWN:
+            hidden.append(f"{title} ({' × '.join(map(str, version.shape))})")
+            continue
+        versions[key] = version
+        stages[key] = {
+            "title": title,
+            "axes": list(axes_of(version)),
+            "note": "" if call is None else f"line {call.spot.line}",
+            "ramp": "signed" if version.values.is_floating_point() else "",
+            "group": key,
+            "editable": call is None,
+            "limit": LIMIT,
+            "maxSize": MAX_DRAWN,
+            "plainText": len(version.shape) != 2,
+        }
+        masked = _masked(version)
+        if masked is not None and masked.any():
+            allowed[f"{key}:allowed"] = ~masked
+            stages[key]["masked"] = f"{key}:allowed"
+    given = [{"stage": key} for key in stages if stages[key]["editable"]]
+    made = [{"stage": key} for key in stages if not stages[key]["editable"]]
+    return Result(
+        tensors={key: _drawable(version.values) for key, version in versions.items()} | allowed,
+        versions=versions,
+        stages=stages,
+        layout_blocks=[
+            {"kind": "grids", "items": given},
+            {"kind": "message"},
+            {"kind": "checks"},
+            {"kind": "explanation"},
+            {"kind": "grids", "items": made},
+            {"kind": "readout"},
+        ],
+        checks=[(check, 0) for check in check_code(tape)] if not stopped else [],
+        message=f"Too large to draw: {', '.join(hidden)}." if hidden else "",
+        limits={"decimals": 8},
+        tape=tape,
+        stopped=stopped,
+    )
+
+
+def _masked(version: Version) -> Tensor | None:
+    """Where a mask has put −∞ (not an overflow), and where the softmax of that is 0; None for neither."""
+    call = version.call
+    if call is None:
+        return None
+    if call.name in ("masked_fill", "where", "add", "sub", "setitem"):
+        # By a mask only if what was masked was still finite there.
+        before = next(
+            (v for v in call.inputs if v.shape == version.shape and v.values.is_floating_point()), None
+        )
+        fresh = version.values.isneginf() if version.values.is_floating_point() else None
+        if before is None or fresh is None:
+            return fresh
+        earlier = _masked(before)
+        return fresh & (before.values.isfinite() | (earlier if earlier is not None else fresh.new_zeros(())))
+    if call.name in ("softmax", "contiguous", "clone", "detach") and call.inputs:
+        return _masked(call.inputs[0])
+    return None
+
+
+def _drawable(values: Tensor) -> Tensor:
+    return values if values.is_floating_point() or values.dtype == torch.bool else values.double()
+
+
+def _as_text(name: str, version: Version) -> str:
+    rows = version.values.double().reshape(-1, version.shape[-1] if version.shape else 1).tolist()
+    shape = " × ".join(map(str, version.shape))
+    return f"{name.split('#')[0]} · {shape}\n" + "\n".join("\t".join(map(repr, row)) for row in rows)

@@ -5,6 +5,7 @@ A page's own class declares its inputs and switches as traits, its presets, and 
 """
 
 import logging
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -424,7 +425,7 @@ class Explorable(ipywidgets.VBox):
                 raise TypeError("expected text")
             setattr(self, name, edit["text"])
             return
-        index = tuple(int(i) for i in edit["index"])
+        index = tuple(operator.index(i) for i in edit["index"])
         if min(index, default=0) < 0:
             raise IndexError("a cell is counted from the first row and column")
         matrix = getattr(self, name).clone()

@@ -402,7 +402,7 @@ def _symbol(stage: str, index: tuple[int, ...]) -> str:
 
 
 def _running(terms: Sequence[Formula]) -> str | None:
-    """The symbols of any term of a sum, its running index written j; None where one index doesn't tell all."""
+    """Any term of a sum in symbols, its running index written j; None where one index doesn't tell all."""
     pattern, runs = _pattern(terms)
     return pattern if runs else None
 
@@ -420,7 +420,7 @@ def _pattern(terms: Sequence[Formula]) -> tuple[str | None, list[int]]:
         varying = [places for places in by_axis if len(set(places)) > 1]
         if any(places != varying[0] for places in varying):
             return None, []
-        signs = [f"<mi>j</mi>" if p in varying else f"<mn>{p[0]}</mn>" for p in by_axis]
+        signs = ["<mi>j</mi>" if p in varying else f"<mn>{p[0]}</mn>" for p in by_axis]
         name = f"<mi>{html.escape(first.stage)}</mi>"
         places = "<mo>,</mo>".join(signs)
         return (f"<msub>{name}{_row(places)}</msub>" if signs else name), varying[0] if varying else []
@@ -432,7 +432,11 @@ def _pattern(terms: Sequence[Formula]) -> tuple[str | None, list[int]]:
         if any(text is None for text, _ in parts) or any(own != runs[0] for own in runs):
             return None, []
         shown = [text or "" for text, _ in parts]
-        text = _row("<mo>·</mo>".join(shown)) if isinstance(first, Product) else f"<msup>{shown[0]}{_row(shown[1])}</msup>"
+        text = (
+            _row("<mo>·</mo>".join(shown))
+            if isinstance(first, Product)
+            else f"<msup>{shown[0]}{_row(shown[1])}</msup>"
+        )
         return text, runs[0] if runs else []
     return None, []
 

@@ -19,32 +19,31 @@ def gradient(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) ->
     """∂ tensor[index] / ∂ every earlier stage and input, by version, each of the shape of its version.
 
     Only floating-point versions are listed. What the number doesn't depend on is exactly 0.
-    Raises `KeyError` for a tensor that the tape has not seen, `ValueError` for one that has no gradient.
+    Raises `KeyError` for a tensor that the tape has not seen, `IndexError` for a place that there isn't,
+    `ValueError` for a tensor that has no gradient.
     """
-    target = tensor if isinstance(tensor, Version) else tape.version(tensor)
-    if not target.values.is_floating_point():
-        raise ValueError(f"expected floating-point numbers, got {target.values.dtype}: they have no gradient")
-    with torch.enable_grad():
+    # While the tape still records, this is no call of the program.
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
+        target = tensor if isinstance(tensor, Version) else tape.version(tensor)
+        place = target.place(index)
+        if not target.values.is_floating_point():
+            raise ValueError(
+                f"expected floating-point numbers, got {target.values.dtype}: they have no gradient"
+            )
         tensors = _replay(tape, target)
         earlier = [version for version in tensors if version.values.is_floating_point()]
-        chosen = tensors[target][tuple(index)]
-        if not chosen.requires_grad:
-            return {version: torch.zeros_like(tensors[version]) for version in earlier}
-        tracked = [version for version in earlier if tensors[version].requires_grad]
-        found = torch.autograd.grad(chosen, [tensors[v] for v in tracked], allow_unused=True)
-    gradients = {version: torch.zeros_like(tensors[version]) for version in earlier}
-    for version, slope in zip(tracked, found, strict=True):
-        if slope is not None:
-            gradients[version] = slope
-    return gradients
+        found = torch.autograd.grad(
+            tensors[target][place], [tensors[version] for version in earlier], allow_unused=True
+        )
+        return {
+            version: torch.zeros_like(tensors[version], requires_grad=False) if slope is None else slope
+            for version, slope in zip(earlier, found, strict=True)
+        }
 
 
 def _replay(tape: Tape, target: Version) -> dict[Version, Tensor]:
     """Every version up to `target`, computed again, all connected by autograd."""
-    tensors: dict[Version, Tensor] = {}
-    for version in tape.inputs:
-        values = version.values.clone()
-        tensors[version] = values.requires_grad_() if values.is_floating_point() else values
+    tensors = {version: _leaf(version) for version in tape.inputs}
     for call in tape.calls if target.call is not None else ():
         _run(call, tensors)
         if call is target.call:
@@ -52,36 +51,67 @@ def _replay(tape: Tape, target: Version) -> dict[Version, Tensor]:
     return tensors
 
 
+def _leaf(version: Version) -> Tensor:
+    """The recorded numbers, as something that gradients can be asked for."""
+    values = version.values.clone()
+    return values.requires_grad_() if values.is_floating_point() else values
+
+
 def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
     def value(noted: Any) -> Any:
         if isinstance(noted, Version):
             return tensors[noted]
-        if isinstance(noted, tuple):
-            return tuple(value(item) for item in noted)
+        if isinstance(noted, tuple | list):
+            return type(noted)(value(item) for item in noted)
         return noted
 
+    if not call.inputs:  # made from nothing (also at random): nothing to run again
+        tensors.update((version, _leaf(version)) for version in call.outputs)
+        return
     args = [value(noted) for noted in call.args]
     kwargs = {key: value(noted) for key, noted in call.kwargs.items()}
     if call.in_place:
         # A leaf can't be written to, and what was there before must stay: write to a copy.
-        if "out" in kwargs:
-            kwargs["out"] = None
-        elif args:
+        if args:
             args[0] = args[0].clone()
-    if call.random_state is not None:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(call.random_state)
-            result = call.function(*args, **kwargs)
-    else:
-        result = call.function(*args, **kwargs)
-    if call.in_place and "out" not in kwargs:
-        result = args[0]
-    made = [result] if isinstance(result, Tensor) else list(_flat(result))
+        else:
+            first = next(iter(kwargs))
+            kwargs[first] = kwargs[first].clone()
+    result = _called(call, args, kwargs)
+    if call.in_place:
+        result = args[0] if args else kwargs[first]
+    made = _flat(result)
     for version in call.outputs:
         tensor = made[version.output]
-        if not call.inputs:
-            tensor = version.values  # made from nothing (also at random): the same numbers again
+        if not tensor.requires_grad:  # detached, or not a number that has a slope: it starts anew
+            tensor = _leaf(version)
+        elif not _alike(tensor, version.values):
+            raise ValueError(
+                f"{call.name} in line {call.spot.line} gave other numbers when it was run again: "
+                "no gradient through it"
+            )
         tensors[version] = tensor
+
+
+def _called(call: Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Runs a call again, with the same draws."""
+    if call.random_state is None:
+        return call.function(*args, **kwargs)
+    if kwargs.get("generator") is not None:
+        kwargs["generator"] = torch.Generator()
+        kwargs["generator"].set_state(call.random_state)
+        return call.function(*args, **kwargs)
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(call.random_state)
+        return call.function(*args, **kwargs)
+
+
+def _alike(tensor: Tensor, recorded: Tensor) -> bool:
+    """Equal but for rounding, which may depend on how the numbers lie in memory."""
+    if tensor.dtype != recorded.dtype or tensor.shape != recorded.shape:
+        return False
+    slack = torch.finfo(tensor.dtype).eps ** 0.5
+    return torch.allclose(tensor, recorded, rtol=slack, atol=slack, equal_nan=True)
 
 
 def _flat(value: Any) -> list[Tensor]:

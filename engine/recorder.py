@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import jaxtyping
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -31,8 +32,8 @@ __all__ = ["Call", "Tape", "Version", "record"]
 MAX_CLONED = 1_000_000
 """Tensors with more elements are kept by reference, with a note, so that memory is bounded."""
 
-_TORCH = str(Path(torch.__file__).parent) + os.sep
-_HERE = __file__
+# Frames of these files are not the program: torch, this recorder, and wrappers that check annotations.
+_NOT_THE_PROGRAM = (*(str(Path(m.__file__ or "").parent) + os.sep for m in (torch, jaxtyping)), __file__)
 
 # Reading a property makes no number; these say only what a tensor is.
 _QUESTIONS = frozenset(
@@ -379,8 +380,7 @@ def _place() -> Place:
     """The innermost point of the program that is neither torch's nor ours."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_TORCH) and file != _HERE:
+        if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
             return Place(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     raise RuntimeError("a torch call without a caller")

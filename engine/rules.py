@@ -27,7 +27,7 @@ from attnlab.engine.formula import (
     Softmax,
     Sum,
 )
-from attnlab.engine.index_maps import MOVES, origin
+from attnlab.engine.index_maps import MOVES, is_move, origin
 from attnlab.engine.recorder import Call, Version
 
 __all__ = ["RULES", "cell_of"]
@@ -55,26 +55,37 @@ def cell_of(version: Version, index: Index, number: float | None = None) -> Cell
     """
     if number is None:
         version, index = _seen_through(version, index)
-    if version.name:
-        name = version.name
-    elif version.call is None:
-        name = "input"
-    else:
-        spot = version.call.spot
-        name = (
-            spot.names[min(version.output, len(spot.names) - 1)]
-            if spot.names
-            else spot.text or version.call.name
-        )
-        if len(spot.names) <= 1 and len(version.call.outputs) > 1:
-            name = f"{name}[{version.output}]"
-    return Cell(name, index, float(version.values[index]) if number is None else number, version)
+    number = float(version.values[index]) if number is None else number
+    return Cell(_name(version), index, number, version)
+
+
+def _name(version: Version) -> str:
+    """What the program calls a tensor: its variable, or the expression that made it."""
+    call = version.call
+    if version.name or call is None:
+        return version.name or "input"
+    names, text = call.spot.names, call.spot.text
+    if call.name == "shared storage" or (call.in_place and not names):
+        return _name(call.inputs[0])  # written to, but still the same variable
+    last = len(names) - 1
+    several = len(call.outputs) > 1
+    if several and (last < 1 or (version.output >= last and len(call.outputs) > last + 1)):
+        # One name for all, or for all the rest (`a, *rest = …`).
+        if not names and call.function is torch.Tensor.unbind and len(call.args) == 1:
+            text = _name(call.inputs[0])
+        name = names[-1] if names and names[-1] else text or call.name
+        name = name if name.isidentifier() or name.endswith(")") else f"({name})"
+        return f"{name}[{version.output - max(last, 0)}]"
+    if names and names[min(version.output, last)]:
+        return names[min(version.output, last)]
+    return text or call.name
 
 
 def _seen_through(version: Version, index: Index) -> tuple[Version, Index]:
     while not version.name and version.call is not None and version.call.name in MOVES:
         call = version.call
-        if call.in_place or call.spot.names or call.spot.returned:
+        named = call.spot.names or call.spot.returned
+        if call.in_place or (named and call.name != "shared storage"):
             break
         found = origin(call, version.output, index)
         if found is None or found[0].values.dtype != version.values.dtype:
@@ -83,11 +94,24 @@ def _seen_through(version: Version, index: Index) -> tuple[Version, Index]:
     return version, index
 
 
+# Names of arguments that torch takes too.
+_ALIASES = {
+    "dim": ("axis",),
+    "keepdim": ("keepdims",),
+    "input": ("self", "x", "a", "x1"),
+    "other": ("x2", "mat2", "vec", "tensor"),
+    "training": ("train",),
+}
+
+
 def argument(call: Call, position: int, name: str, default: Any = None) -> Any:
     """An argument that may have been given by place or by name."""
-    if name in call.kwargs:
-        return call.kwargs[name]
-    return call.args[position] if len(call.args) > position else default
+    if len(call.args) > position:
+        return call.args[position]
+    for known in (name, *_ALIASES.get(name, ())):
+        if known in call.kwargs:
+            return call.kwargs[known]
+    return default
 
 
 def operand(value: Any, index: Index) -> Formula:
@@ -99,12 +123,33 @@ def operand(value: Any, index: Index) -> Formula:
     return Constant(float(value))
 
 
+def converted(formula: Formula, source: torch.dtype | None, target: torch.dtype) -> Formula | None:
+    """A number moved into a tensor of another dtype; None where it doesn't fit. Rounding isn't shown."""
+    if source == target or target.is_floating_point:
+        return formula
+    if target == torch.bool:
+        return Compare("≠", formula, Constant(0.0), lambda a, b: a != b)
+    number, limits = formula.value(), torch.iinfo(target)
+    if not limits.min <= number <= limits.max:
+        return None
+    return formula if number == int(number) else Apply("truncate", formula, lambda x: float(math.trunc(x)))
+
+
+def _dtype(value: Any) -> torch.dtype | None:
+    return value.values.dtype if isinstance(value, Version) else None
+
+
 # ---------------------------------------------------------------- moving elements
 
 
 def _moved(call: Call, version: Version, index: Index) -> Formula | None:
+    if not is_move(call, version.output):
+        return None
     found = origin(call, version.output, index)
-    return Constant(0.0) if found is None else cell_of(*found)
+    if found is not None:
+        return converted(cell_of(*found), found[0].values.dtype, version.values.dtype)
+    number = call.args[2] if call.name == "setitem" else 0
+    return converted(Constant(float(number)), None, version.values.dtype)
 
 
 RULES.update(dict.fromkeys(MOVES, _moved))
@@ -113,6 +158,8 @@ RULES.update(dict.fromkeys(MOVES, _moved))
 @rule("embedding")
 def _embedding(call: Call, version: Version, index: Index) -> Formula | None:
     token, weight = argument(call, 0, "input"), argument(call, 1, "weight")
+    if argument(call, 3, "max_norm") is not None or token.values.is_floating_point():
+        return None  # changes the weight; torch.embedding, which has them the other way round
     chosen = int(token.values[index[:-1]])
     return cell_of(weight, (chosen, index[-1]))
 
@@ -122,10 +169,12 @@ def _embedding(call: Call, version: Version, index: Index) -> Formula | None:
 
 @rule("add", "sub", "rsub")
 def _add(call: Call, version: Version, index: Index) -> Formula | None:
+    factor = argument(call, 2, "alpha", 1)
+    if version.values.dtype == torch.bool or isinstance(factor, Version):
+        return None  # True + True is True; the old form add(input, alpha, other)
     left, right = (operand(argument(call, i, n), index) for i, n in enumerate(("input", "other")))
     if call.name == "rsub":
         left, right = right, left
-    factor = argument(call, 2, "alpha", 1)
     if factor != 1:
         right = Product((Constant(float(factor)), right))
     return Sum((left, right if call.name == "add" else Apply("negative", right, lambda x: -x)))
@@ -149,6 +198,10 @@ def _pow(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name == "square":
         return Power(operand(call.args[0], index), Constant(2.0))
     base, exponent = (operand(argument(call, i, n), index) for i, n in enumerate(("input", "exponent")))
+    if exponent == Constant(0.5):  # as torch does; it differs at −∞
+        return Apply("sqrt", base, _finite(math.sqrt))
+    if exponent == Constant(-0.5):
+        return Apply("rsqrt", base, _finite(FUNCTIONS["rsqrt"]))
     return Power(exponent, base) if call.name == "rpow" else Power(base, exponent)
 
 
@@ -175,14 +228,12 @@ def _sigmoid(x: float) -> float:
 
 
 def _gelu(x: float) -> float:
-    if math.isinf(x):
-        return x if x > 0 else 0.0
     # erfc keeps the digits that 1 + erf(x) loses for negative x.
     return 0.5 * x * math.erfc(-x / math.sqrt(2))
 
 
 def _gelu_tanh(x: float) -> float:
-    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def _silu(x: float) -> float:
@@ -196,7 +247,7 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "log1p": lambda x: -math.inf if x == -1 else math.log1p(x),
     "expm1": math.expm1,
     "sqrt": math.sqrt,
-    "rsqrt": lambda x: math.inf if x == 0 else 1 / math.sqrt(x),
+    "rsqrt": lambda x: math.copysign(math.inf, x) if x == 0 else 1 / math.sqrt(x),
     "reciprocal": lambda x: math.copysign(math.inf, x) if x == 0 else 1 / x,
     "abs": abs,
     "sin": math.sin,
@@ -256,8 +307,22 @@ COMPARISONS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 def _compare(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name.startswith("bitwise") and version.values.dtype != torch.bool:
         return None
-    left, right = (operand(argument(call, i, n), index) for i, n in enumerate(("input", "other")))
-    return Compare(COMPARISONS[call.name][0], left, right, COMPARISONS[call.name][1])
+    both = tuple(argument(call, i, n) for i, n in enumerate(("input", "other")))
+    left, right = (operand(value, index) for value in both)
+    sign, holds = COMPARISONS[call.name]
+    dtype = _compared_as(*both)
+
+    def rounded(a: float, b: float) -> bool:
+        # In float32 the 0.1 of `x == 0.1` is another number than in Python.
+        return holds(*torch.tensor((a, b), dtype=torch.float64).to(dtype).tolist())
+
+    return Compare(sign, left, right, rounded if dtype.is_floating_point else holds)
+
+
+def _compared_as(*both: Any) -> torch.dtype:
+    """The dtype to which torch takes both sides."""
+    left, right = (value.values if isinstance(value, Version) else value for value in both)
+    return torch.result_type(left, right)
 
 
 RULES.update(dict.fromkeys(COMPARISONS, _compare))
@@ -280,26 +345,45 @@ def _maximum(call: Call, version: Version, index: Index) -> Formula | None:
 def _masked_fill(call: Call, version: Version, index: Index) -> Formula | None:
     tensor, mask, value = (argument(call, i, n) for i, n in enumerate(("input", "mask", "value")))
     condition = operand(mask, index)
-    return Because(operand(value if condition.value() else tensor, index), condition)
+    taken = value if condition.value() else tensor
+    formula = converted(operand(taken, index), _dtype(taken), version.values.dtype)
+    return formula and Because(formula, condition)
 
 
 @rule("where")
 def _where(call: Call, version: Version, index: Index) -> Formula | None:
     if len(call.args) + len(call.kwargs) != 3:
         return None
-    condition = operand(argument(call, 0, "condition"), index)
-    taken = argument(call, 1, "input") if condition.value() else argument(call, 2, "other")
+    if call.function is torch.Tensor.where:  # x.where(condition, y)
+        yes, condition_of = argument(call, 0, "input"), argument(call, 1, "condition")
+    else:
+        condition_of, yes = argument(call, 0, "condition"), argument(call, 1, "input")
+    condition = operand(condition_of, index)
+    taken = yes if condition.value() else argument(call, 2, "other")
     return Because(operand(taken, index), condition)
 
 
 @rule("fill", "zero")
 def _fill(call: Call, version: Version, index: Index) -> Formula | None:
-    return operand(argument(call, 1, "value") if call.name == "fill" else 0, index)
+    value = argument(call, 1, "value") if call.name == "fill" else 0
+    return converted(operand(value, index), _dtype(value), version.values.dtype)
+
+
+@rule("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+def _filled(call: Call, version: Version, index: Index) -> Formula | None:
+    if call.name in ("full_like", "new_full"):
+        value = argument(call, 1 if call.name == "full_like" else 2, "fill_value")
+    else:
+        value = int("ones" in call.name)
+    return converted(operand(value, index), _dtype(value), version.values.dtype)
 
 
 @rule("copy")
 def _copy(call: Call, version: Version, index: Index) -> Formula | None:
-    return operand(call.args[1], index)
+    source = argument(call, 1, "src")
+    if not isinstance(source, Version):
+        return None
+    return converted(operand(source, index), source.values.dtype, version.values.dtype)
 
 
 @rule("dropout")
@@ -309,15 +393,17 @@ def _dropout(call: Call, version: Version, index: Index) -> Formula | None:
     cell = operand(tensor, index)
     if not training or p == 0:
         return cell
-    kept = bool(float(version.values[index])) if cell.value() else _was_kept(call, index)
+    finite = cell.value() and math.isfinite(cell.value())
+    kept = bool(float(version.values[index])) if finite else _was_kept(call, index)
     return Product((cell, Quotient(Constant(1.0), Constant(1 - p)) if kept else Constant(0.0)))
 
 
 def _was_kept(call: Call, index: Index) -> bool:
-    """For an input of exactly 0 the result doesn't tell: the same draw on ones does."""
+    """For an input of exactly 0, or infinite, the result doesn't tell: the same draw on ones does."""
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(call.random_state)  # type: ignore[arg-type]
-        ones = torch.ones(call.inputs[0].shape, dtype=call.inputs[0].values.dtype)
+        # Laid out in memory alike, because draws are made in that order.
+        ones = torch.ones_like(call.inputs[0].values)
         return bool(torch.nn.functional.dropout(ones, argument(call, 1, "p", 0.5))[index])
 
 
@@ -326,8 +412,8 @@ def _was_kept(call: Call, index: Index) -> bool:
 
 @rule("matmul", "rmatmul")
 def _matmul(call: Call, version: Version, index: Index) -> Formula | None:
-    left, right = call.inputs[:2] if call.name == "matmul" else call.inputs[1::-1]
-    return _dot(left, right, index)
+    left, right = argument(call, 0, "input"), argument(call, 1, "other")
+    return _dot(left, right, index) if call.name == "matmul" else _dot(right, left, index)
 
 
 def _dot(left: Version, right: Version, index: Index) -> Formula:
@@ -347,31 +433,28 @@ def _dot(left: Version, right: Version, index: Index) -> Formula:
 @rule("linear")
 def _linear(call: Call, version: Version, index: Index) -> Formula | None:
     tensor, weight, bias = (argument(call, i, n) for i, n in enumerate(("input", "weight", "bias")))
-    *leading, row = index
+    rows = len(weight.shape) - 1  # a weight of one axis makes one number
+    leading, row = index[: len(index) - rows], index[len(index) - rows :]
     terms: list[Formula] = [
-        Product(
-            (cell_of(tensor, (*leading, j)), cell_of(weight, (row, j) if len(weight.shape) > 1 else (j,)))
-        )
-        for j in range(tensor.shape[-1])
+        Product((cell_of(tensor, (*leading, j)), cell_of(weight, (*row, j)))) for j in range(tensor.shape[-1])
     ]
     if bias is not None:
-        terms.append(cell_of(bias, (row,)))
+        terms.append(operand(bias, index))
     return Sum(tuple(terms))
 
 
 @rule("addmm", "baddbmm")
 def _addmm(call: Call, version: Version, index: Index) -> Formula | None:
-    added, left, right = (argument(call, i, n) for i, n in enumerate(("input", "mat1", "mat2")))
-    if left is None:
-        left, right = call.kwargs["batch1"], call.kwargs["batch2"]
+    names = ("input", "mat1", "mat2") if call.name == "addmm" else ("input", "batch1", "batch2")
+    added, left, right = (argument(call, i, n) for i, n in enumerate(names))
+    if not all(isinstance(value, Version) for value in (added, left, right)):
+        return None
     beta, alpha = call.kwargs.get("beta", 1), call.kwargs.get("alpha", 1)
     first, second = operand(added, index), _dot(left, right, index)
-    return Sum(
-        (
-            first if beta == 1 else Product((Constant(float(beta)), first)),
-            second if alpha == 1 else Product((Constant(float(alpha)), second)),
-        )
-    )
+    scaled = second if alpha == 1 else Product((Constant(float(alpha)), second))
+    if beta == 0:  # then torch doesn't read `input`, not even its NaN
+        return scaled
+    return Sum((first if beta == 1 else Product((Constant(float(beta)), first)), scaled))
 
 
 @rule("einsum")
@@ -422,7 +505,9 @@ def reduced(call: Call, index: Index, dim: Any, keepdim: bool) -> list[Index]:
     """The places of the first input that a reduction over `dim` takes together for one result."""
     shape = call.inputs[0].shape
     axes = len(shape)
-    dims = range(axes) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
+    if isinstance(dim, int):
+        dim = [dim]
+    dims = dim if dim is not None and len(dim) else range(axes)
     over = {d % axes for d in dims} if axes else set()
     rest = iter(index)
     own: list[Any] = []
@@ -436,6 +521,12 @@ def reduced(call: Call, index: Index, dim: Any, keepdim: bool) -> list[Index]:
     return list(product(*own))
 
 
+def _cuts_first(call: Call) -> bool:
+    """Is each number made an integer, by `dtype`, before they are taken together?"""
+    dtype = call.kwargs.get("dtype")
+    return dtype is not None and not dtype.is_floating_point and call.inputs[0].values.is_floating_point()
+
+
 def _along(call: Call, index: Index) -> tuple[Formula, ...]:
     places = reduced(call, index, argument(call, 1, "dim"), bool(argument(call, 2, "keepdim", False)))
     return tuple(cell_of(call.inputs[0], place) for place in places)
@@ -443,7 +534,7 @@ def _along(call: Call, index: Index) -> tuple[Formula, ...]:
 
 @rule("sum")
 def _sum(call: Call, version: Version, index: Index) -> Formula | None:
-    return Sum(_along(call, index))
+    return None if _cuts_first(call) else Sum(_along(call, index))
 
 
 @rule("mean")
@@ -457,8 +548,9 @@ def _var(call: Call, version: Version, index: Index) -> Formula | None:
     named = call.kwargs.keys() & {"correction", "unbiased"}
     if len(call.args) > 2 or (len(call.args) == 2 and isinstance(call.args[1], bool)):
         return None  # the old positional `unbiased`, which stands in three different places
-    correction = float(call.kwargs[named.pop()]) if named else 1.0
-    places = reduced(call, index, argument(call, 1, "dim"), bool(call.kwargs.get("keepdim", False)))
+    correction = call.kwargs[named.pop()] if named else None
+    correction = 1.0 if correction is None else float(correction)
+    places = reduced(call, index, argument(call, 1, "dim"), bool(argument(call, 2, "keepdim", False)))
     variance = _variance(tuple(cell_of(call.inputs[0], place) for place in places), correction)
     return variance if call.name == "var" else Apply("sqrt", variance, _finite(math.sqrt))
 
@@ -474,13 +566,15 @@ def _variance(cells: tuple[Formula, ...], correction: float, mean: Formula | Non
 def _max(call: Call, version: Version, index: Index) -> Formula | None:
     if version.output == 1:
         return None  # the position of the largest, not a number made of others
-    if len(call.inputs) > 1:
+    if isinstance(argument(call, 1, "other"), Version):
         return _maximum(call, version, index)
     return Largest(_along(call, index), "max" if "max" in call.name else "min")
 
 
 @rule("cumsum")
 def _cumsum(call: Call, version: Version, index: Index) -> Formula | None:
+    if not index or _cuts_first(call):
+        return None
     dim = argument(call, 1, "dim") % len(index)
     places = (tuple(j if axis == dim else i for axis, i in enumerate(index)) for j in range(index[dim] + 1))
     return Sum(tuple(cell_of(call.inputs[0], place) for place in places))
@@ -521,7 +615,9 @@ def _norm(call: Call, version: Version, index: Index) -> Formula | None:
     )
     eps = argument(call, 4, "eps", 1e-5) if call.name == "layer_norm" else argument(call, 3, "eps")
     if eps is None:
-        eps = torch.finfo(tensor.values.dtype).eps
+        # Half precision is computed in float32, and takes its eps too.
+        dtype = tensor.values.dtype
+        eps = torch.finfo(dtype if dtype.itemsize > 2 else torch.float32).eps
     leading, own = index[: len(index) - axes], index[len(index) - axes :]
     places = product(*(range(size) for size in tensor.shape[len(leading) :]))
     cells = tuple(cell_of(tensor, (*leading, *place)) for place in places)
@@ -557,9 +653,9 @@ def _cross_entropy(call: Call, version: Version, index: Index) -> Formula | None
         cells = tuple(cell_of(logits, (*row, c)) for c in range(logits.shape[-1]))
         return Apply("negative", LogSoftmax(cells, chosen), lambda x: -x)
 
-    if reduction == "none" or len(logits.shape) == 1:
+    if reduction == "none":
         return loss(*index)
-    rows = [(i,) for i in range(logits.shape[0])]
+    rows = [(i,) for i in range(logits.shape[0])] if len(logits.shape) > 1 else [()]
     total = Sum(tuple(loss(*row) for row in rows))
     counted = sum(int(target.values[row]) != ignored for row in rows)
     return total if reduction == "sum" else Quotient(total, Constant(float(counted)))

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 
 from attnlab.explorables.catalogue import NOTEBOOKS
 from helpers.browser import find_browser, launch
-from helpers.explorable_page import ExplorablePage
+from helpers.explorable_page import SECONDS, ExplorablePage
 from helpers.servers import Server, attnlab_pages, jupyter_lab
 from helpers.watch import Watch, Wire
 
@@ -45,6 +45,7 @@ _FAILED = pytest.StashKey[bool]()
 
 @pytest.fixture(scope="package")
 def _playwright() -> Iterator[Playwright]:
+    expect.set_options(timeout=1000 * SECONDS)
     with sync_playwright() as playwright:
         yield playwright
 
@@ -113,13 +114,14 @@ class Visits:
         context = self.browser.new_context(
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
+        context.set_default_timeout(1000 * SECONDS)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         watch = Watch(context)
         page = context.new_page()
         visit = Opened(context, page, watch, Wire(page))
         self.opened.append(visit)
         if url:
-            page.goto(url)
+            page.goto(url, timeout=60_000)
         return visit
 
     def close(self) -> None:

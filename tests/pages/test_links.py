@@ -13,8 +13,6 @@ from attnlab.widgets import AttentionExplorable
 from helpers.explorable_page import ExplorablePage, number
 from helpers.servers import Server
 
-SECONDS = 15
-
 
 def change_everything(explorable: ExplorablePage) -> dict[str, object]:
     """A state in which nothing is as it was first; returns what it shows."""
@@ -36,7 +34,7 @@ def change_everything(explorable: ExplorablePage) -> dict[str, object]:
 
 def shows(explorable: ExplorablePage, state: dict[str, object]) -> None:
     """Waits until an explorable shows exactly this state."""
-    expect(explorable.control("decimals")).to_have_text(str(state["decimals"]), timeout=1000 * SECONDS)
+    expect(explorable.control("decimals")).to_have_text(str(state["decimals"]))
     expect(explorable.control("dtype")).to_have_value(str(state["dtype"]))
     assert explorable.everything() == state
 

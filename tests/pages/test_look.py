@@ -3,6 +3,7 @@
 Pictures of it all are left in artifacts/screenshots to be looked at.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +24,10 @@ def audit(page: Page, within: str | None = None) -> None:
     """No violation of any rule of axe."""
     found = AUDIT.run(page, context=within) if within else AUDIT.run(page)
     told = [
-        f"{violation['id']}: {violation['help']}\n  "
-        + "\n  ".join(node["html"][:160] for node in violation["nodes"][:4])
+        [violation["id"], violation["help"], *(node["html"][:160] for node in violation["nodes"][:4])]
         for violation in found.response["violations"]
     ]
-    assert not told, "\n".join(told)
+    assert not told, json.dumps(told, indent=1)
 
 
 def picture(page: Page | Locator, name: str) -> None:
@@ -135,9 +135,9 @@ def test_largest_matrices_scroll_inside_themselves(sized: ExplorablePage) -> Non
         resize(sized, width)
         fits(sized.page)
         boxes = sized.root.locator(".attnlab-scroll").evaluate_all(
-            "(boxes) => boxes.map((box) => box.getBoundingClientRect()).map((r) => [r.left, r.right, innerWidth])"
+            "(boxes) => boxes.map((box) => box.getBoundingClientRect()).map(({ left, right }) => [left, right])"
         )
-        assert all(left >= 0 and right <= window for left, right, window in boxes)
+        assert all(left >= 0 and right <= width for left, right in boxes)
         picture(sized.page, f"largest-light-{width}")
 
 

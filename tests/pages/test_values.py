@@ -129,8 +129,8 @@ def _appearance(explorable: ExplorablePage, stage: str, flat: int) -> tuple[obje
     explorable.page.mouse.move(0, 0)
     drawn = explorable.cell(stage, flat).evaluate(
         """(cell) => { const s = getComputedStyle(cell);
-        return [s.backgroundImage.split("(")[0], s.borderTopStyle, s.borderTopWidth, s.fontStyle, s.fontWeight,
-                s.textDecorationLine, cell.getAttribute("aria-label")]; }"""
+        return [s.backgroundImage.split("(")[0], s.borderTopStyle, s.borderTopWidth, s.fontStyle,
+                s.fontWeight, s.textDecorationLine, cell.getAttribute("aria-label")]; }"""
     )
     text = explorable.cell(stage, flat).inner_text()
     return ("number" if text[:1].isdigit() and text != "0" else text, *drawn)

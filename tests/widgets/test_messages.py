@@ -177,7 +177,8 @@ def test_what_a_front_end_selects_is_kept(page: FrontEnd) -> None:
     [
         (0.0, "error exactly 0"),
         (1.1e-16, "max error 1.1e−16"),
-        (0.25, "max error 2.5e−01"),
+        (0.00012, "max error 1.2e−04"),
+        (0.25, "max error 0.25"),
         (float("inf"), "max error inf"),
         (float("nan"), "not a number"),
     ],

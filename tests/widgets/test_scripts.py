@@ -113,7 +113,7 @@ class TestJoining:
     def test_the_joined_script_is_valid(self, stem: str, tmp_path: Path) -> None:
         path = tmp_path / f"{stem}.mjs"
         path.write_text(script(stem))
-        checked = subprocess.run([node(), "--check", path], capture_output=True, text=True)
+        checked = subprocess.run([node(), "--check", path], capture_output=True, text=True, timeout=60)
         assert checked.returncode == 0, checked.stderr
 
     @pytest.mark.parametrize(("stem", "widget"), WIDGETS.items())
@@ -264,7 +264,7 @@ def test_with_node() -> None:
     # As `node --test tests/widgets/js/*.test.mjs`, but in one process.
     load = "for (const file of process.argv.slice(1)) await import(file)"
     command = [node(), "--test-reporter=tap", "--input-type=module", "--eval", load, *files]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     counted = re.search(r"^# tests (\d+)$", run.stdout, re.MULTILINE)
     assert counted

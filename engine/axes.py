@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from attnlab.engine.index_maps import MOVES, traced
+from attnlab.engine.index_maps import CASTS, MOVES, traced
 from attnlab.engine.recorder import Call, Version
 from attnlab.engine.rules import argument
 
@@ -47,6 +47,8 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 def _carried(version: Version) -> Sequence[str]:
     call = version.call
     assert call is not None
+    if call.name in CASTS:
+        return axes_of(call.inputs[0])
     if call.name in MOVES and call.name not in ("tril", "triu", "setitem", "shared storage"):
         return _moved(call, version)
     if call.name in ("matmul", "rmatmul"):

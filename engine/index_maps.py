@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["MOVES", "is_move", "origin", "traced"]
+__all__ = ["CASTS", "MOVES", "is_move", "origin", "traced"]
 
 MOVES = frozenset(
     """
@@ -24,13 +24,13 @@ MOVES = frozenset(
     """.split()
 ) | {"shared storage"}
 
-_CASTS = frozenset(
+CASTS = frozenset(
     """
     to float double half bfloat16 int long short char byte bool type type_as cpu contiguous clone
     detach alias data positive
     """.split()
 )
-MOVES |= _CASTS
+MOVES |= CASTS
 
 
 def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tuple[int, ...]] | None:
@@ -41,7 +41,7 @@ def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tu
     """
     if not is_move(call, output):
         return None
-    if call.name in _CASTS:
+    if call.name in CASTS:
         return call.inputs[0], index
     sources, outputs = traced(call)
     position = int(outputs[output][index])

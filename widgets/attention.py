@@ -1,6 +1,7 @@
 """AttentionExplorable: scaled dot-product attention in five steps, every number editable."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from attnlab.engine import (
     AttentionTrace,
+    Stage,
     attend,
     attention_row,
     bidirectional,
@@ -229,6 +231,9 @@ class AttentionExplorable(Explorable):
     def output(self) -> Tensor:
         """The output of the last good result, read-only."""
         return self.trace.output
+
+    def still_stages(self) -> Iterator[Stage]:
+        yield from (self.trace.stage(name) for name in ("q", "k", "v", "weights", "output"))
 
     def figure(self, stage: str = "weights") -> StageFigure:
         """A matplotlib figure of one stage of the last good result, for slides: titled, with its numbers.

@@ -32,7 +32,11 @@ class CodeExplorable(Explorable):
     """
 
     functions: Mapping[str, Callable[..., Any]] = {}
-    names: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    axis_names: Mapping[str, Sequence[str]] = {}
+    parameters: Mapping[str, Mapping[str, Tensor]] = {}
+    """Function → its parameters by name, for modules."""
+    dtypes: Mapping[str, torch.dtype] = {}
+    random_state: Tensor
 
     gradient = t.Bool(False).tag(state="view")
     decimals = t.Int(4, min=2, max=8).tag(state="view")
@@ -64,16 +68,20 @@ class CodeExplorable(Explorable):
     def compute(self) -> Result:
         function = self.functions[self.function]
         stopped = ""
-        inputs = self.matrices()
-        with record() as tape:
+        inputs = {name: tensor.to(self.dtypes[name]) for name, tensor in self.matrices().items()}
+        # The same draws in every run: an edit must not come with another dropout mask.
+        with torch.random.fork_rng(devices=[]), record() as tape:
+            torch.set_rng_state(self.random_state)
             for name, tensor in inputs.items():
                 tape.name(tensor, name, self._inputs[name].axes)
+            for name, parameter in self.parameters.get(self.function, {}).items():
+                tape.name(parameter, name)
             try:
                 function(**inputs)
             except Exception as error:  # the reader's code may raise anything: that is what is shown
                 stopped = _why(tape, error)
         self.tape = tape
-        return _result(tape, self._inputs, stopped, self.names.get("axes", {}))
+        return _result(tape, self._inputs, stopped, self.axis_names)
 
     def _recorded(self) -> Result:
         return self.compute()  # which always records
@@ -159,7 +167,12 @@ def explore(
         traits
         | {
             "functions": {name: _with_fixed(f, fixed) for name, f in functions.items()},
-            "names": {"axes": named},
+            "axis_names": named,
+            "parameters": {
+                n: dict(f.named_parameters()) for n, f in functions.items() if isinstance(f, torch.nn.Module)
+            },
+            "dtypes": {name: values[name].dtype for name in traits},
+            "random_state": torch.get_rng_state(),
             "presets": {"as given": as_given},
             "preset": t.Enum(["as given"], "as given"),
             "function": t.Enum(list(functions), next(iter(functions))).tag(state="input"),

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from attnlab.engine import Explanation, Tape, Version, explain, gradient
-from attnlab.engine.index_maps import MOVES, origin
+from attnlab.engine.index_maps import is_move, origin
 from attnlab.engine.source import Spot
 
 __all__ = ["explain_cell", "gradients"]
@@ -60,7 +60,7 @@ def _cells(found: Explanation, stages: Mapping[Version, str]) -> Iterable[tuple[
     """The operands as cells on the screen; what isn't shown itself is followed to where it was moved from."""
     for operand in found.operands:
         version, index = operand.version, operand.index
-        while version not in stages and version.call is not None and version.call.name in MOVES and index:
+        while version not in stages and version.call is not None and is_move(version.call, version.output):
             before = origin(version.call, version.output, index)
             if before is None:
                 break

@@ -4,6 +4,7 @@ A page's own class declares its inputs and switches as traits, its presets, and 
 `compute`. Everything a reader can do with numbers is here, once, for all pages.
 """
 
+import html
 import logging
 import operator
 import re
@@ -17,7 +18,7 @@ import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, MatrixError, Tape, Version, parse_number, record
+from attnlab.engine import Check, MatrixError, Stage, Tape, Version, parse_number, record
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Control, ControlBar
 from attnlab.widgets.explaining import explain_cell, gradients
@@ -74,7 +75,7 @@ class Explorable(ipywidgets.VBox):
 
     state = t.Enum(("ready", "stopped", "invalid", "failed"), "ready", read_only=True)
     message = t.Unicode("", read_only=True)
-    name = t.Unicode("")
+    name = t.Unicode("", read_only=True)
     """Tells several explorables on one page apart in its address: parameters are called `name.q` then."""
 
     def __init__(self, *, preset: str | None = None, name: str = "", **values: Any) -> None:
@@ -96,7 +97,8 @@ class Explorable(ipywidgets.VBox):
             controls=self.controls(), address_names=[name + "." * bool(name) + n for n in self._addressed()]
         )
         self.view = TraceView(stages=self.stages(), layout_blocks=self.layout_blocks())
-        super().__init__(name=name)
+        super().__init__()
+        self.set_trait("name", name)
         self.add_class("attnlab-explorable")
         try:
             with self._batch():
@@ -175,7 +177,7 @@ class Explorable(ipywidgets.VBox):
 
     def code(self) -> str:
         """The line of Python that makes this explorable in its present state."""
-        arguments = []
+        arguments = [f"name={self.name!r}"] if self.name else []
         for n, value in self._changed().items():
             shown = value.tolist() if isinstance(value, Tensor) else value
             arguments.append(f"{n}={shown!r}")
@@ -184,6 +186,27 @@ class Explorable(ipywidgets.VBox):
     def __repr__(self) -> str:
         # What a saved notebook shows where no widgets can be drawn.
         return self.code() if "_history" in vars(self) else object.__repr__(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        # For places that draw no widgets, such as an exported page: never an empty box.
+        return bundle | {"text/html": self.still()}
+
+    def still(self) -> str:
+        """What is shown where no widgets can be drawn, as HTML: the numbers, and how to make them move."""
+        tables = "".join(self.still_table(stage) for stage in self.still_stages())
+        return f"<p><code>{html.escape(self.code())}</code> shows this when its notebook runs:</p>{tables}"
+
+    def still_stages(self) -> Iterator[Stage]:
+        """The stages of `still`."""
+        yield from ()
+
+    def still_table(self, stage: Stage) -> str:
+        """One stage as an HTML table."""
+        rows = stage.tensor.reshape(-1, stage.tensor.shape[-1]).tolist()
+        shape = " × ".join(f"{axis} {n}" for axis, n in zip(stage.axes, stage.tensor.shape, strict=True))
+        cells = "".join(f"<tr>{''.join(f'<td>{x:.4g}</td>' for x in row)}</tr>" for row in rows)
+        return f"<table><caption>{html.escape(stage.name)} · {html.escape(shape)}</caption>{cells}</table>"
 
     def close(self) -> None:
         """Frees the widgets of both sides."""

@@ -1,6 +1,10 @@
-"""Axis names of recorded tensors: given by somebody, carried through calls, or else numbered."""
+"""Axis names of recorded tensors: given by somebody, carried through calls, or else numbered.
+
+A wrong name would link cells that don't belong together, so a name is carried only where it is sure.
+"""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -11,7 +15,17 @@ from attnlab.engine.rules import argument
 __all__ = ["axes_of", "is_unnamed"]
 
 _REDUCTIONS = frozenset(
-    "sum mean var std max min amax amin argmax argmin prod norm logsumexp any all".split()
+    """
+    sum mean var std max min amax amin argmax argmin prod norm logsumexp any all var_mean std_mean
+    median nanmedian nanmean nansum count_nonzero aminmax mode
+    """.split()
+)
+# Calls whose result shares the memory of its source: of these even axes of one element can be told apart.
+_VIEWS = frozenset(
+    """
+    transpose permute movedim moveaxis T mT H mH getitem select narrow unsqueeze squeeze expand
+    expand_as broadcast_to unbind chunk split split_with_sizes tensor_split
+    """.split()
 )
 
 
@@ -54,6 +68,10 @@ def _carried(version: Version) -> Sequence[str]:
     if call.name in ("matmul", "rmatmul"):
         left, right = call.inputs[:2] if call.name == "matmul" else call.inputs[1::-1]
         return _product(left, right)
+    if call.name in ("addmm", "baddbmm", "addmv") and len(call.inputs) == 3:
+        return _product(*call.inputs[1:])
+    if call.name == "scaled_dot_product_attention":
+        return (*axes_of(argument(call, 0, "query"))[:-1], axes_of(argument(call, 2, "value"))[-1])
     if call.name == "linear":
         weight = argument(call, 1, "weight")
         return (*axes_of(argument(call, 0, "input"))[:-1], axes_of(weight)[0])
@@ -68,15 +86,17 @@ def _carried(version: Version) -> Sequence[str]:
 
 def _broadcast(call: Call, version: Version) -> list[str]:
     """Element by element: each axis is called as in the first input that has it in full size."""
-    names = [""] * len(version.shape)
-    for source in call.inputs:
-        own = axes_of(source)
+    if max((len(source.shape) for source in call.inputs), default=0) != len(version.shape):
+        return []  # not element by element: axes came or went
+    return _common([(source.shape, axes_of(source)) for source in call.inputs], version.shape)
+
+
+def _common(sources: Sequence[tuple[Sequence[int], Sequence[str]]], shape: Sequence[int]) -> list[str]:
+    """The names of what is broadcast to `shape`, axis by axis from the last."""
+    names = [""] * len(shape)
+    for sizes, own in sources:
         for back in range(1, min(len(own), len(names)) + 1):
-            if (
-                source.shape[-back] == version.shape[-back]
-                and not names[-back]
-                and not is_unnamed(own[-back])
-            ):
+            if sizes[-back] == shape[-back] and not names[-back] and not is_unnamed(own[-back]):
                 names[-back] = own[-back]
     return names
 
@@ -84,14 +104,15 @@ def _broadcast(call: Call, version: Version) -> list[str]:
 def _product(left: Version, right: Version) -> list[str]:
     a, b = axes_of(left), axes_of(right)
     rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
-    leading = a[:-2] if len(a) >= len(b) else b[:-2]
+    shapes = left.shape[:-2], right.shape[:-2]
+    leading = _common([(shapes[0], a[:-2]), (shapes[1], b[:-2])], torch.broadcast_shapes(*shapes))
     return [*leading, *rows, *columns]
 
 
 def _reduced(call: Call, version: Version) -> list[str]:
     source = call.inputs[0]
-    dim = argument(call, 1, "dim")
-    if dim is None:
+    dim = argument(call, 2 if call.name == "norm" else 1, "dim")
+    if dim is None or isinstance(dim, bool):
         return []
     axes = len(source.shape)
     over = {d % axes for d in ([dim] if isinstance(dim, int) else dim)}
@@ -101,21 +122,35 @@ def _reduced(call: Call, version: Version) -> list[str]:
 
 def _einsum(call: Call) -> list[str]:
     equation = call.args[0]
-    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+    if not isinstance(equation, str) or "->" not in equation:
         return []
     left, right = equation.replace(" ", "").split("->")
     names: dict[str, str] = {}
+    leading = 0
     for term, source in zip(left.split(","), call.inputs, strict=True):
-        for letter, name in zip(term, axes_of(source), strict=True):
-            if not is_unnamed(name):
+        own = axes_of(source)
+        more = len(own) - len(term.replace("...", ""))
+        leading = max(leading, more)
+        for letter, name, size in zip(_spelled(term, more), own, source.shape, strict=True):
+            if not is_unnamed(name) and not (letter.isdigit() and size == 1):
                 names.setdefault(letter, name)
-    return [names.get(letter, "") for letter in right]
+    return [names.get(letter, "") for letter in _spelled(right, leading)]
+
+
+def _spelled(term: str, more: int) -> list[str]:
+    """The letters of a term of an einsum, with numbers for the axes that its dots stand for."""
+    before, dots, after = term.partition("...")
+    return [*before, *(str(i) for i in reversed(range(more)) if dots), *after]
 
 
 def _moved(call: Call, version: Version) -> list[str]:
     """An axis keeps its name when it is one whole axis of the source: same steps, same size."""
     if version.values.numel() == 0:
         return []
+    if call.name in _VIEWS and len(call.inputs) == 1:
+        viewed = _viewed(call, version)
+        if any(viewed):
+            return viewed
     sources, outputs = traced(call)
     positions = outputs[version.output] - 1
     source = sources[0]
@@ -128,8 +163,7 @@ def _moved(call: Call, version: Version) -> list[str]:
     names = []
     for axis, size in enumerate(version.shape):
         if size == 1:
-            # No step to tell by; an axis of one that stands where one stood is taken for the same.
-            names.append(own[axis] if len(sizes) > axis and sizes[axis] == 1 else "")
+            names.append(own[axis] if _same_place(axis, version.shape, sizes) else "")
             continue
         step = int(positions.select(axis, 1).flatten()[0]) - begin
         match = [
@@ -138,4 +172,37 @@ def _moved(call: Call, version: Version) -> list[str]:
             if step == stride and size == full and begin // stride % full == 0
         ]
         names.append(own[match[-1]] if match else "")
+    return names
+
+
+def _same_place(axis: int, shape: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Is an axis of one, which has no step to tell it by, the one of the source at the same place?"""
+    after = slice(axis + 1, axis + 2)
+    return tuple(shape[: axis + 1]) == tuple(sizes[: axis + 1]) and (
+        tuple(sizes[after]) != (1,) or tuple(shape[after]) == (1,)
+    )
+
+
+def _viewed(call: Call, version: Version) -> list[str]:
+    """Of a view: each axis by its stride, in a source where each axis has a stride of its own."""
+    source = call.inputs[0]
+    strides = [10**9 + 7 * axis for axis in range(len(source.shape))]
+    stand_in = torch.empty_strided(source.shape, strides, device="meta")
+
+    def replace(value: Any) -> Any:
+        return stand_in if value is source else value
+
+    kwargs = {key: replace(value) for key, value in call.kwargs.items()}
+    try:
+        result = call.function(*map(replace, call.args), **kwargs)
+    except (NotImplementedError, RuntimeError):  # an index that has to be computed: that is no view
+        return []
+    view = result[version.output] if isinstance(result, tuple | list) else result
+    names = [""] * view.ndim
+    # An axis made by unsqueeze has the stride of what stands behind it, so the last one is the true one.
+    for axis, (size, stride) in enumerate(zip(view.shape, view.stride(), strict=True)):
+        if stride in strides and size == source.shape[strides.index(stride)]:
+            own = axes_of(source)[strides.index(stride)]
+            names = ["" if name == own else name for name in names]
+            names[axis] = own
     return names

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnlab.engine.checks import Check
 from attnlab.engine.formula import format_short
-from attnlab.engine.index_maps import MOVES, origin
+from attnlab.engine.index_maps import CASTS, MOVES, is_move, traced
 from attnlab.engine.recorder import Call, Tape, Version
 from attnlab.engine.rules import argument
 
@@ -31,11 +31,13 @@ def check_code(tape: Tape) -> list[Check]:
         weights = mix.inputs[0]
         found.append(_row_sums(weights, softmax))
         scores = _scores_behind(softmax)
-        if scores is not None:
-            found.append(_scale(scores, softmax))
+        scale = _scale(scores, softmax) if scores is not None else None
+        if scale is not None:
+            found.append(scale)
         merged = _merged_after(tape, mix)
-        if merged is not None:
-            found.append(_positions_stay(merged, mix.outputs[0]))
+        stay = _positions_stay(merged, mix.outputs[0]) if merged is not None else None
+        if stay is not None:
+            found.append(stay)
     return found
 
 
@@ -58,77 +60,108 @@ def _chain(version: Version) -> Iterator[Call]:
         yield call
         if call.name not in _ELEMENTWISE or not call.inputs:
             return
-        # The main input is the one of full size: masks and numbers are broadcast onto it.
-        call = max(call.inputs, key=lambda v: (v.values.is_floating_point(), v.values.numel())).call
+        call = _main(call).call
+
+
+def _main(call: Call) -> Version:
+    """The input of full size: masks and numbers are broadcast onto it."""
+    return max(call.inputs, key=lambda v: (v.values.is_floating_point(), v.values.numel()))
 
 
 def _row_sums(weights: Version, softmax: Call) -> Check:
     """Σ over the axis that is multiplied with the values, 1 in every row that has a key."""
-    dropping = any(c.name == "dropout" and argument(c, 2, "training", True) for c in _chain(weights))
-    shown = softmax.outputs[0] if dropping else weights
+    drops = [c for c in _chain(weights) if c.name == "dropout" and argument(c, 2, "training", True)]
+    # Dropout changes sums by design: what counts is what it was given.
+    shown = _main(drops[-1]) if drops else weights
     sums = shown.values.double().sum(dim=-1)
-    # A row of NaN had no key: it has no sum to be wrong.
-    errors = (sums - 1).abs()[~sums.isnan()]
-    where = _where(softmax)
+    without_key = sums.isnan()
+    shares = softmax.outputs[0].values
+    if shares.shape == shown.shape:  # a row of NaN had no key, also when it was set to 0 afterwards
+        without_key = without_key | shares.sum(dim=-1).isnan()
+    where = softmax.spot.line
     return Check(
         "each query's weights sum to 1",
-        _largest(errors),
+        _largest((sums - 1).abs()[~without_key]),
         shown.shape[-1] * torch.finfo(shown.values.dtype).eps,
         f"sums of the weights along the axis that meets the values; the softmax is in line {where}",
     )
 
 
-def _scale(scores: Call, softmax: Call) -> Check:
-    """The factor between product and softmax against 1/√d, d = numbers in one dot product."""
-    product, scaled = scores.outputs[0].values.double(), softmax.inputs[0].values.double()
+def _scale(scores: Call, softmax: Call) -> Check | None:
+    """The factor between product and softmax against 1/√d, d = numbers in one dot product.
+
+    It may stand after the product or on either side of it. None where it isn't one number for all scores.
+    """
+    after = [call for call in _chain(softmax.inputs[0]) if call is not scores]
+    before = [call for side in scores.inputs[:2] for call in _chain(side) if call.name in _ELEMENTWISE]
+    factors = [_factor(call) for call in after + before if call.name in ("mul", "div", "rdiv")]
+    if None in factors:
+        return None
+    factor = math.prod(f for f in factors if f is not None)
     width = scores.inputs[0].shape[-1]
-    usable = product.isfinite() & scaled.isfinite() & (product.abs() > 1e-6)
-    ratios = (scaled / product)[usable] if product.shape == scaled.shape else product.new_empty(0)
-    factor = float(ratios.median()) if ratios.numel() else math.nan
+    dtype = scores.outputs[0].values.dtype
     told = f"1/√{width} = {format_short(1 / math.sqrt(width))}"
     return Check(
         f"scores are scaled by 1/√{width}",
         abs(factor * math.sqrt(width) - 1),
-        1e-6 if scores.outputs[0].values.dtype == torch.float64 else 1e-2,
+        1e-6 if dtype == torch.float64 else 1e-2,
         f"each score is a dot product of {width} numbers, so the factor should be {told}; "
         f"measured: {format_short(factor)}",
     )
 
 
-def _merged_after(tape: Tape, mix: Call) -> Version | None:
-    """The last tensor that holds the same numbers as the mixed values, only moved."""
+def _factor(call: Call) -> float | None:
+    """The number by which a call multiplies or divides all elements; None for anything else."""
+    by = [value for value in call.args if value is not _main(call)] + list(call.kwargs.values())
+    if len(by) != 1 or call.name == "rdiv":
+        return None
+    number = by[0]
+    if isinstance(number, Version):
+        if number.values.numel() != 1:
+            return None
+        number = number.values.item()
+    if not isinstance(number, int | float) or not number:
+        return None
+    return 1 / number if call.name == "div" else float(number)
+
+
+def _merged_after(tape: Tape, mix: Call) -> list[Call] | None:
+    """The calls from the mixed values to the last tensor that holds the same numbers, only moved."""
     last: Version = mix.outputs[0]
+    moves: list[Call] = []
     for call in tape.calls[tape.calls.index(mix) + 1 :]:
-        if call.name in MOVES and call.inputs and call.inputs[0] is last and len(call.inputs) == 1:
+        moved = call.inputs[:1] == [last] and len(call.inputs) == 1 and is_move(call, 0)
+        if moved and call.outputs[0].values.numel() == last.values.numel():
             last = call.outputs[0]
+            moves.append(call)
     few = len(last.shape) < len(mix.outputs[0].shape) and len(last.shape) >= 2
-    return last if few else None
+    return moves if few else None
 
 
-def _positions_stay(merged: Version, heads: Version) -> Check:
-    """How many numbers of the merged heads come from another position: 0."""
-    misplaced = 0
-    *_, positions, _width = merged.shape
-    flat = merged.values.reshape(-1, positions, merged.shape[-1])
-    for place in torch.cartesian_prod(*(torch.arange(n) for n in merged.shape)).tolist():
-        source, index = merged, tuple(place)
-        while source is not heads:
-            assert source.call is not None
-            moved = origin(source.call, source.output, index)
-            if moved is None:
-                break
-            source, index = moved
-        misplaced += len(index) >= 2 and index[-2] != place[-2]
+def _positions_stay(moves: list[Call], heads: Version) -> Check | None:
+    """How many numbers of the merged heads come from another position: 0. None where no axis is the position."""
+    positions = heads.shape[-2]
+    places = torch.arange(positions)[:, None].expand(heads.shape).flatten()
+    for call in moves:
+        if call.name not in CASTS:
+            came_from = traced(call)[1][0].flatten().long() - 1
+            places = places[came_from]
+    merged = moves[-1].outputs[0]
+    places = places.reshape(merged.shape)
+    # The usual order is batch, time, width; other people put time first.
+    misplaced = [
+        int((places.movedim(axis, -1) != torch.arange(positions)).sum())
+        for axis, size in enumerate(merged.shape[:-1])
+        if size == positions
+    ]
+    if not misplaced:
+        return None
     return Check(
         "merged heads keep each position",
-        float(misplaced),
+        float(min(misplaced)),
         0.0,
-        f"numbers in row t of the merged heads that come from another position than t, of {flat.numel()}",
+        f"numbers in row t of the merged heads that come from another position than t, of {places.numel()}",
     )
-
-
-def _where(call: Call) -> int:
-    return call.spot.line
 
 
 def _largest(errors: Tensor) -> float:

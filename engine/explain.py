@@ -82,7 +82,7 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     call = version.call
     if any(v.values.is_complex() for v in (version, *(call.inputs if call else ()))):
         return Explanation(version, place, math.nan, "complex numbers: no rule yet", None, _inputs(call))
-    value = float(version.values[place])
+    value = version.number(place)
     if call is None:
         return Explanation(version, place, value, "an input: nothing computed it", None, ())
     rule = RULES.get(call.name)

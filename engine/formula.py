@@ -315,7 +315,7 @@ class Compare(Formula):
 
 @dataclass(frozen=True)
 class Largest(Formula):
-    """The largest of several."""
+    """The largest of several (`max`, and `any` of truths), or the smallest (`min`, `all`)."""
 
     of: tuple[Formula, ...]
     name: str = "max"
@@ -324,7 +324,7 @@ class Largest(Formula):
         numbers = [part.value() for part in self.of]
         if any(x != x for x in numbers):
             return math.nan
-        return max(numbers) if self.name == "max" else min(numbers)
+        return max(numbers) if self.name in ("max", "any") else min(numbers)
 
     def parts(self) -> Sequence[Formula]:
         return self.of

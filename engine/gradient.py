@@ -77,7 +77,10 @@ def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
         else:
             first = next(iter(kwargs))
             kwargs[first] = kwargs[first].clone()
-    result = _called(call, args, kwargs)
+    try:
+        result = _called(call, args, kwargs)
+    except RuntimeError as error:
+        raise ValueError(f"no gradient through {call.name} in line {call.spot.line}: {error}") from error
     if call.in_place:
         result = args[0] if args else kwargs[first]
     made = _flat(result)
@@ -87,8 +90,8 @@ def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
             tensor = _leaf(version)
         elif not _alike(tensor, version.values):
             raise ValueError(
-                f"{call.name} in line {call.spot.line} gave other numbers when it was run again: "
-                "no gradient through it"
+                f"no gradient through {call.name} in line {call.spot.line}: "
+                "it gave other numbers when it was run again"
             )
         tensors[version] = tensor
 

@@ -51,9 +51,18 @@ def origin(call: Call, output: int, index: tuple[int, ...]) -> tuple[Version, tu
     for version in sources:
         count = version.values.numel()
         if position < count:
-            return version, tuple(int(i) for i in torch.unravel_index(torch.tensor(position), version.shape))
+            return version, _unravelled(position, version.shape)
         position -= count
     raise AssertionError("a position beyond every source")
+
+
+def _unravelled(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    # torch.unravel_index would load SymPy, for seconds, when the first number is asked for.
+    places = []
+    for size in reversed(shape):
+        position, place = divmod(position, size)
+        places.append(place)
+    return tuple(reversed(places))
 
 
 def is_move(call: Call, output: int) -> bool:

@@ -55,6 +55,8 @@ _RANDOM = frozenset(
     multi_head_attention_forward rnn_tanh rnn_relu lstm gru
     """.split()
 )
+# Calls that write into what they are given, and torch doesn't count it: running means.
+_UNCOUNTED = frozenset(["batch_norm", "instance_norm", "native_batch_norm"])
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in a storage."""
@@ -87,6 +89,13 @@ class Version:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.kept.shape) if self.view is None else self.view[0]
+
+    def number(self, place: tuple[int, ...]) -> float:
+        """One of the values."""
+        if self.view is None:
+            return float(self.kept[place])
+        _, strides, offset = self.view
+        return float(self.kept[offset + sum(i * stride for i, stride in zip(place, strides, strict=True))])
 
     def place(self, index: Sequence[int]) -> tuple[int, ...]:
         """`index` as numbers. Raises `IndexError` where there is no such place."""
@@ -151,7 +160,8 @@ class Tape(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name, writes = _name_of(func)
-        if name in _QUESTIONS:
+        # Inside torch.func.vmap or grad a tensor stands for others that can't be kept.
+        if name in _QUESTIONS or torch._C._functorch.peek_interpreter_stack() is not None:
             return func(*args, **kwargs)
         if name == "__iter__" and args[0].ndim:
             # What torch does inside, where we wouldn't see it: `q, k, v = x`, `for row in x`.
@@ -182,6 +192,9 @@ class Tape(TorchFunctionMode):
                 self.calls.append(call)
                 if name == "data":
                     self._counts_all = False
+                if name in _UNCOUNTED:
+                    for tensor in _tensors((*args, *kwargs.values())):
+                        self._doubt(_address(tensor))
         return result
 
     # ------------------------------------------------------------ reading
@@ -278,13 +291,16 @@ class Tape(TorchFunctionMode):
             writes.append((version, _geometry(tensor)))
             self._seen(tensor, version)
             if not self._counts_all:
-                self._doubt(tensor, address)
+                known = self._current[id(tensor)]
+                self._doubt(address)
+                self._current[id(tensor)] = known
 
-    def _doubt(self, tensor: Tensor, address: int) -> None:
-        """Has every other tensor of a storage looked at again, where torch doesn't count for all of them."""
-        for key, (other, version, _, writes) in list(self._current.items()):
-            if other is not tensor and _address(other) == address:
-                self._current[key] = (other, version, -1, writes)
+    def _doubt(self, address: int) -> None:
+        """Has the tensors of a storage looked at again, where torch doesn't count for all of them."""
+        self._copies.pop(address, None)
+        for key, (tensor, version, _, writes) in list(self._current.items()):
+            if _address(tensor) == address:
+                self._current[key] = (tensor, version, -1, writes)
 
     def _keep(self, tensor: Tensor) -> Version:
         """A new version, with a copy of the numbers."""

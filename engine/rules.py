@@ -55,8 +55,7 @@ def cell_of(version: Version, index: Index, number: float | None = None) -> Cell
     """
     if number is None:
         version, index = _seen_through(version, index)
-    number = float(version.values[index]) if number is None else number
-    return Cell(_name(version), index, number, version)
+    return Cell(_name(version), index, version.number(index) if number is None else number, version)
 
 
 def _name(version: Version) -> str:
@@ -198,11 +197,13 @@ def _pow(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name == "square":
         return Power(operand(call.args[0], index), Constant(2.0))
     base, exponent = (operand(argument(call, i, n), index) for i, n in enumerate(("input", "exponent")))
+    if call.name == "rpow":
+        return Power(exponent, base)
     if exponent == Constant(0.5):  # as torch does; it differs at −∞
         return Apply("sqrt", base, _finite(math.sqrt))
     if exponent == Constant(-0.5):
         return Apply("rsqrt", base, _finite(FUNCTIONS["rsqrt"]))
-    return Power(exponent, base) if call.name == "rpow" else Power(base, exponent)
+    return Power(base, exponent)
 
 
 def _finite(function: Callable[[float], float]) -> Callable[[float], float]:
@@ -316,7 +317,8 @@ def _compare(call: Call, version: Version, index: Index) -> Formula | None:
         # In float32 the 0.1 of `x == 0.1` is another number than in Python.
         return holds(*torch.tensor((a, b), dtype=torch.float64).to(dtype).tolist())
 
-    return Compare(sign, left, right, rounded if dtype.is_floating_point else holds)
+    exact = dtype == torch.float64 or not dtype.is_floating_point
+    return Compare(sign, left, right, holds if exact else rounded)
 
 
 def _compared_as(*both: Any) -> torch.dtype:
@@ -569,6 +571,12 @@ def _max(call: Call, version: Version, index: Index) -> Formula | None:
     if isinstance(argument(call, 1, "other"), Version):
         return _maximum(call, version, index)
     return Largest(_along(call, index), "max" if "max" in call.name else "min")
+
+
+@rule("any", "all")
+def _any(call: Call, version: Version, index: Index) -> Formula | None:
+    cells = _along(call, index) if call.inputs[0].values.dtype == torch.bool else ()
+    return Largest(cells, call.name) if cells else None
 
 
 @rule("cumsum")

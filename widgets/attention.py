@@ -259,7 +259,7 @@ class AttentionExplorable(Explorable):
         """All stages of the last good result as tab-separated text at full precision."""
         blocks = []
         for stage in self.trace.stages():
-            if stage.tensor.is_floating_point():
+            if stage.tensor.is_floating_point() and stage.name != "dropped":  # nothing is dropped here
                 shape = " × ".join(
                     f"{axis} {size}" for axis, size in zip(stage.axes, stage.tensor.shape, strict=True)
                 )

@@ -1,18 +1,24 @@
 """CodeExplorable: anybody's PyTorch code, every intermediate shown under its variable name."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import linecache
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Tape, Version, record
+from attnlab.engine import Tape, Version, record, recorder
 from attnlab.engine.axes import axes_of
 from attnlab.engine.code_checks import check_code
 from attnlab.engine.explain import stage_name
 from attnlab.engine.mistakes import MISTAKES, attention
+from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.matrix import Matrix
@@ -22,6 +28,17 @@ __all__ = ["CodeExplorable", "explore", "four_mistakes"]
 # A stage with more numbers is listed with its shape instead of drawn: nobody reads a thousand cells.
 MAX_DRAWN = 1024
 LIMIT = 1e6
+
+# Names that an explorable needs for itself, beside those of its class.
+_RESERVED = frozenset("function preset presets random_state bar view".split())
+
+# What calls the reader's code, and what it calls.
+_NOT_THE_READERS = (
+    str(Path(torch.__file__).parent) + os.sep,
+    recorder.__file__,
+    __file__,
+    str(Path(__file__).with_name("magic.py")),
+)
 
 
 class CodeExplorable(Explorable):
@@ -35,6 +52,8 @@ class CodeExplorable(Explorable):
     axis_names: Mapping[str, Sequence[str]] = {}
     parameters: Mapping[str, Mapping[str, Tensor]] = {}
     """Function → its parameters by name, for modules."""
+    fixed: Mapping[str, Tensor] = {}
+    """The arguments that are no floating-point numbers, and can't be edited."""
     dtypes: Mapping[str, torch.dtype] = {}
     random_state: Tensor
 
@@ -68,20 +87,24 @@ class CodeExplorable(Explorable):
     def compute(self) -> Result:
         function = self.functions[self.function]
         stopped = ""
-        inputs = {name: tensor.to(self.dtypes[name]) for name, tensor in self.matrices().items()}
+        # Copies: the code may write into its arguments, and runs again after the next edit.
+        inputs = {name: tensor.to(self.dtypes[name], copy=True) for name, tensor in self.matrices().items()}
+        fixed = {name: tensor.clone() for name, tensor in self.fixed.items()}
         # The same draws in every run: an edit must not come with another dropout mask.
         with torch.random.fork_rng(devices=[]), record() as tape:
             torch.set_rng_state(self.random_state)
             for name, tensor in inputs.items():
                 tape.name(tensor, name, self._inputs[name].axes)
+            for name, tensor in fixed.items():
+                tape.name(tensor, name, self.axis_names.get(name, ()))
             for name, parameter in self.parameters.get(self.function, {}).items():
                 tape.name(parameter, name)
             try:
-                function(**inputs)
+                function(inputs | fixed)
             except Exception as error:  # the reader's code may raise anything: that is what is shown
                 stopped = _why(tape, error)
         self.tape = tape
-        return _result(tape, self._inputs, stopped, self.axis_names)
+        return _result(tape, {*self._inputs}, {*self.fixed}, stopped, self.axis_names)
 
     def _recorded(self) -> Result:
         return self.compute()  # which always records
@@ -129,7 +152,8 @@ def explore(
 ) -> CodeExplorable:
     """Shows what a PyTorch function or `nn.Module` does, number by number.
 
-    - `code`: a function or module, called with `tensors`; or several of one signature by name
+    - `code`: a function or module, called with `tensors`; or several of one signature by name, whose
+      arguments are called as in the first
     - `tensors`: its arguments, in order; floating-point ones can be edited
     - `axes`: names for the axes of an argument or of any variable in the code,
       `{"x": ("batch", "time", "width")}`; others are carried along from these, or numbered
@@ -142,22 +166,24 @@ def explore(
     functions = dict(code) if isinstance(code, Mapping) else {_name(code): code}
     if not functions:
         raise ValueError("expected at least one function, got none")
-    parameters = _parameters(next(iter(functions.values())), len(tensors))
+    arguments = _arguments(next(iter(functions.values())), len(tensors))
     named = dict(axes or {})
-    values = dict(zip(parameters, map(torch.as_tensor, tensors), strict=True))
+    values = dict(zip(arguments, map(torch.as_tensor, tensors), strict=True))
     traits: dict[str, Any] = {}
     fixed: dict[str, Tensor] = {}
     for name, value in values.items():
         if not value.is_floating_point():
             fixed[name] = value
             continue
+        if not value.numel():
+            raise ValueError(f"{name}: expected at least one element, got shape {tuple(value.shape)}")
         if value.numel() > MAX_DRAWN:
             raise ValueError(f"{name}: expected at most {MAX_DRAWN:,} elements, got {value.numel():,}")
         own = tuple(named.get(name, [f"axis{i}" for i in range(value.ndim)]))
         if len(own) != value.ndim:
             raise ValueError(f"{name}: expected {value.ndim} axis names, got {', '.join(own)}")
         traits[name] = Matrix(label=name, axes=own, shape=tuple(value.shape), limit=LIMIT, max_size=MAX_DRAWN)
-    clash = [name for name in traits if hasattr(CodeExplorable, name)]
+    clash = [n for n in traits if hasattr(CodeExplorable, n) or n in _RESERVED or n.startswith("_")]
     if clash:
         raise ValueError(f"{clash[0]}: an argument of this name can't be shown; rename it in the function")
     as_given = {name: value.detach() for name, value in values.items() if name in traits}
@@ -166,7 +192,8 @@ def explore(
         (CodeExplorable,),
         traits
         | {
-            "functions": {name: _with_fixed(f, fixed) for name, f in functions.items()},
+            "functions": {name: _by_name(f, arguments) for name, f in functions.items()},
+            "fixed": fixed,
             "axis_names": named,
             "parameters": {
                 n: dict(f.named_parameters()) for n, f in functions.items() if isinstance(f, torch.nn.Module)
@@ -187,43 +214,64 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _parameters(function: Callable[..., Any], count: int) -> list[str]:
-    """The names of the first `count` parameters; `x0`, `x1` … for `*args`."""
+def _arguments(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of the first `count` arguments."""
     target = function.forward if isinstance(function, torch.nn.Module) else function
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [p.name for p in inspect.signature(target).parameters.values() if p.kind in kinds]
-    if len(names) < count:
-        raise ValueError(f"{_name(function)}: expected at most {len(names)} tensors, got {count}")
-    return names[:count]
+    try:
+        signature = inspect.signature(target)
+    except ValueError:
+        raise ValueError(
+            f"{_name(function)}: its arguments have no names; wrap it in a function of yours that names them"
+        ) from None
+    named = [p for p in signature.parameters.values() if p.kind in kinds]
+    least = sum(p.default is inspect.Parameter.empty for p in named)
+    if not least <= count <= len(named):
+        expected = str(least) if least == len(named) else f"{least} to {len(named)}"
+        raise ValueError(
+            f"{_name(function)}: expected {expected} tensors "
+            f"({', '.join(p.name for p in named) or 'it names no arguments'}), got {count}"
+        )
+    return [p.name for p in named[:count]]
 
 
-def _with_fixed(function: Callable[..., Any], fixed: Mapping[str, Tensor]) -> Callable[..., Any]:
-    """The function with its arguments by name: edited ones and those that are no floating-point numbers."""
-    parameters = list(
-        inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function).parameters
-    )
-
-    def call(**inputs: Tensor) -> Any:
-        given = {**fixed, **inputs}
-        return function(*(given[name] for name in parameters if name in given))
-
-    return call
+def _by_name(function: Callable[..., Any], arguments: Sequence[str]) -> Callable[[Mapping[str, Tensor]], Any]:
+    """The function, taking its arguments by name."""
+    return lambda given: function(*(given[name] for name in arguments))
 
 
 def _why(tape: Tape, error: Exception) -> str:
     """Line, torch's own message, and the shapes that met."""
-    message = " ".join(str(error).split()) or type(error).__name__
+    message = " ".join(str(error).split())
     call = tape.failed
-    if call is None:
-        return f"The code stopped: {type(error).__name__}: {message}"
-    met = ", ".join(
-        f"{stage_name(v)} {' × '.join(map(str, v.shape)) or 'a single number'}" for v in call.inputs
-    )
-    return f"Line {call.spot.line} stopped: {call.spot.text} · torch says: {message} · what met: {met}"
+    frames = list(_frames(error))
+    # Code may catch what torch raised, and stop for another reason later.
+    if call is not None and (call.place.code, call.place.instruction) in frames:
+        met = ", ".join(
+            f"{stage_name(v)} {' × '.join(map(str, v.shape)) or 'a single number'}" for v in call.inputs
+        )
+        return f"Line {call.spot.line} stopped: {call.spot.text} · torch says: {message} · what met: {met}"
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    if not frames:
+        return f"The code stopped: {what}"
+    place = Place(*frames[-1])
+    line = next(islice(place.code.co_positions(), place.instruction // 2, None))[0]
+    text = linecache.getline(place.code.co_filename, line or 0).strip()
+    return f"Line {line} stopped: {text} · {what}" if text else f"Line {line} stopped · {what}"
+
+
+def _frames(error: Exception) -> Iterator[tuple[CodeType, int]]:
+    """Where an exception went through the reader's code: neither ours nor torch's."""
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if not code.co_filename.startswith(_NOT_THE_READERS):
+            yield code, step.tb_lasti
+        step = step.tb_next
 
 
 def _result(
-    tape: Tape, inputs: Mapping[str, Matrix], stopped: str, axes: Mapping[str, Sequence[str]]
+    tape: Tape, inputs: set[str], fixed: set[str], stopped: str, axes: Mapping[str, Sequence[str]]
 ) -> Result:
     """Each named intermediate as a stage, in order; later states of one variable are told apart by line."""
     versions: dict[str, Version] = {}
@@ -232,8 +280,11 @@ def _result(
     allowed: dict[str, Tensor] = {}
     for version in tape.versions():
         call = version.call
-        shown = version.name in inputs if call is None else bool(call.spot.names or call.spot.returned)
-        if not shown:
+        if call is None:
+            shown = version.name in inputs | fixed
+        else:
+            shown = bool(call.spot.names or call.spot.returned)
+        if not shown or version.values.is_complex():  # two numbers in one cell can't be drawn
             continue
         title = stage_name(version)
         if call is not None and call.spot.returned and not call.spot.names:
@@ -251,7 +302,7 @@ def _result(
             "note": "" if call is None else f"line {call.spot.line}",
             "ramp": "signed" if version.values.is_floating_point() else "",
             "group": key,
-            "editable": call is None,
+            "editable": key in inputs,
             "limit": LIMIT,
             "maxSize": MAX_DRAWN,
             "plainText": len(version.shape) != 2,
@@ -260,8 +311,8 @@ def _result(
         if masked is not None and masked.any():
             allowed[f"{key}:allowed"] = ~masked
             stages[key]["masked"] = f"{key}:allowed"
-    given = [{"stage": key} for key in stages if stages[key]["editable"]]
-    made = [{"stage": key} for key in stages if not stages[key]["editable"]]
+    given = [{"stage": key} for key, version in versions.items() if version.call is None]
+    made = [{"stage": key} for key, version in versions.items() if version.call is not None]
     return Result(
         tensors={key: _drawable(version.values) for key, version in versions.items()} | allowed,
         versions=versions,
@@ -293,7 +344,7 @@ def _masked(version: Version) -> Tensor | None:
             (v for v in call.inputs if v.shape == version.shape and v.values.is_floating_point()), None
         )
         fresh = version.values.isneginf() if version.values.is_floating_point() else None
-        if before is None or fresh is None:
+        if before is None or fresh is None or not fresh.any():
             return fresh
         earlier = _masked(before)
         return fresh & (before.values.isfinite() | (earlier if earlier is not None else fresh.new_zeros(())))

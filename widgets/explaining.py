@@ -13,6 +13,7 @@ from attnlab.engine.source import Spot
 __all__ = ["explain_cell", "gradients"]
 
 _PACKAGE = Path(__file__).parent.parent
+_OURS = ("engine", "widgets", "explorables")
 
 
 def explain_cell(
@@ -91,7 +92,8 @@ def _source(version: Version) -> dict[str, Any] | None:
 def _shown_file(spot: Spot) -> str:
     """A file of ours by its place in the package, any other by its name: paths are nobody's business."""
     path = Path(spot.file)
-    if path.is_relative_to(_PACKAGE):
+    # In a checkout other people's files may lie beside ours.
+    if path.is_relative_to(_PACKAGE) and path.relative_to(_PACKAGE).parts[0] in _OURS:
         return f"attnlab/{path.relative_to(_PACKAGE).as_posix()}"
     return path.name
 

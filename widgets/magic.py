@@ -65,7 +65,8 @@ def _runner(code: Any, namespace: dict[str, Any], chosen: list[str]) -> Callable
         finally:
             if next(runs) == 0:
                 made = {name: value for name, value in scope.items() if name != "__builtins__"}
-                namespace.update({name: value for name, value in made.items() if name not in given})
+                # The inputs were copies; the notebook keeps its own, unless the cell assigned new ones.
+                namespace.update({n: value for n, value in made.items() if value is not given.get(n)})
 
     # `explore` reads the names of the arguments from the signature, so the function gets one that says them.
     arguments = ", ".join(chosen)
@@ -81,6 +82,7 @@ def _read_first(tree: ast.Module) -> list[str]:
     found: dict[str, None] = {}
     for statement in tree.body:
         names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        names.sort(key=lambda node: (node.lineno, node.col_offset))
         for node in names:
             if isinstance(node.ctx, ast.Load) and node.id not in assigned:
                 found.setdefault(node.id)

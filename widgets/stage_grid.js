@@ -58,17 +58,22 @@ function gridCell(stage, flat, spec, last) {
   return { td, stage, flat };
 }
 
-/** A stage with its caption. Returns the element and its grids. */
-export function stageFigure(name, spec, shape, words, labels) {
-  const figure = make("div", "attnlab-stage");
-  figure.dataset.stage = name;
-  figure.dataset.ramp = spec.ramp ?? "";
+/** Name, shape with axis names, and how it was made. */
+export function stageCaption(name, spec, shape, words) {
   const caption = make("div", "attnlab-caption");
   const title = make("span", "attnlab-name", spec.title ?? name);
   title.dataset.role = spec.role ?? "";
   caption.append(title, " ", make("span", "attnlab-shape", shapeText(words, spec.axes, shape)));
   if (spec.note) caption.append(make("span", "attnlab-note", spec.note));
-  figure.append(caption);
+  return caption;
+}
+
+/** A stage with its caption. Returns the element and its grids. */
+export function stageFigure(name, spec, shape, words, labels) {
+  const figure = make("div", "attnlab-stage");
+  figure.dataset.stage = name;
+  figure.dataset.ramp = spec.ramp ?? "";
+  figure.append(stageCaption(name, spec, shape, words));
   const { count, rows, columns } = facetsOf(shape);
   const rowAxis = spec.axes.at(-2);
   const columnAxis = spec.axes.at(-1);

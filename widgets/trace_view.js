@@ -5,9 +5,11 @@ import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel } from "./axes.js";
 import { createRequests } from "./requests.js";
 import { fill, keepKeys, make } from "./elements.js";
+import { isLarge, stageCanvas } from "./stage_canvas.js";
 import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
+import { createTextBoxes } from "./text_box.js";
 import { explanationPanel } from "./explanation.js";
-import { keyStep, matrixText, openEditor, scrub, startsTyping } from "./editing.js";
+import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
 const STEP = 0.1;
 const PATIENCE_MS = 10_000;
@@ -105,10 +107,19 @@ function createView(model, el, signal, shared) {
   let bars = [];
   let parts = {};
   let byElement = new WeakMap();
+  let contexts = {};
   let pointed = null;
   let editing = null;
   let busyTimer = null;
-  const textBoxes = new Map();
+  let canvases = [];
+  const textBoxes = createTextBoxes({
+    messageId,
+    send(name, text) {
+      shared.endGesture();
+      return shared.edit({ input: name, text });
+    },
+    revert: () => shared.edit({ command: "revert" }),
+  });
 
   const cellsOf = (name) => grids.flatMap((grid) => grid.rows.flat()).filter((cell) => cell.stage === name);
   const cellAt = (event) => byElement.get(event.target.closest?.(".attnlab-cell"));
@@ -157,6 +168,7 @@ function createView(model, el, signal, shared) {
     editing = null;
     grids = [];
     bars = [];
+    canvases = [];
     parts = {};
     byElement = new WeakMap();
     const blocks = model.get("layout_blocks").map((block) => builders[block.kind](block));
@@ -182,9 +194,19 @@ function createView(model, el, signal, shared) {
         }
         if (!shapes[item.stage]) continue;
         const spec = stages[item.stage];
+        if (isLarge(shapes[item.stage]) && !spec.editable) {
+          const built = stageCanvas(item.stage, spec, shapes[item.stage], words, {
+            point: (flat) => pointAt(item.stage, flat),
+            choose: (flat) => select({ stage: item.stage, flat }),
+            signal,
+          });
+          canvases.push(built);
+          section.append(item.operation ? operation(item.operation, built.figure) : built.figure);
+          continue;
+        }
         const built = stageFigure(item.stage, spec, shapes[item.stage], words, model.get("labels"));
         grids.push(...built.grids);
-        if (spec.editable && !spec.plainText) built.figure.append(textBox(item.stage));
+        if (spec.editable && !spec.plainText) built.figure.append(textBoxes.build(item.stage, titleOf(item.stage), words, paintTexts));
         if (spec.bar) {
           const bar = colourBar(spec.ramp);
           bars.push({ ...bar, stage: item.stage });
@@ -260,47 +282,6 @@ function createView(model, el, signal, shared) {
     return pair;
   }
 
-  /** The matrix as text: for pasting whole matrices, and where refused text waits to be mended. */
-  function textBox(name) {
-    const details = make("details", "attnlab-text");
-    const known = textBoxes.get(name);
-    details.open = known?.open ?? false;
-    const summary = make("summary", "", words.asText);
-    summary.setAttribute("aria-label", fill(words.asTextOf, titleOf(name)));
-    const area = make("textarea", "attnlab-area");
-    area.rows = 3;
-    area.spellcheck = false;
-    area.setAttribute("aria-label", fill(words.textOf, titleOf(name)));
-    const apply = make("button", "attnlab-button attnlab-small", words.apply);
-    apply.type = "button";
-    apply.setAttribute("aria-label", fill(words.applyTo, titleOf(name)));
-    const box = { details, area, open: details.open, dirty: known?.dirty ?? false, sent: known?.sent };
-    area.value = known?.dirty ? known.area.value : "";
-    textBoxes.set(name, box);
-    const send = () => {
-      shared.endGesture();
-      box.sent = shared.edit({ input: name, text: area.value });
-    };
-    details.addEventListener("toggle", () => {
-      box.open = details.open;
-      paintTexts();
-    });
-    area.addEventListener("input", () => (box.dirty = true));
-    area.addEventListener("keydown", (event) => {
-      event.stopPropagation();
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
-      if (event.key === "Escape") {
-        box.dirty = false;
-        shared.edit({ command: "revert" });
-        paintTexts();
-      }
-    });
-    for (const type of ["paste", "copy"]) area.addEventListener(type, (event) => event.stopPropagation());
-    apply.addEventListener("click", send);
-    details.append(summary, area, apply);
-    return details;
-  }
-
   // ---------------------------------------------------------------- painting
 
   function paint() {
@@ -313,7 +294,7 @@ function createView(model, el, signal, shared) {
       if (spec.ramp === "signed" && values[name]) (largest[spec.group] ??= []).push(values[name]);
     for (const group of Object.keys(largest)) largest[group] = largestFinite(largest[group]);
     const steepest = largestFinite(Object.values(slopes));
-    const contexts = {};
+    contexts = {};
     for (const [name, spec] of Object.entries(stages)) {
       if (!values[name]) continue;
       const allowed = spec.masked && values[spec.masked];
@@ -355,7 +336,7 @@ function createView(model, el, signal, shared) {
     paintStatus();
     paintChecks(step);
     paintLinks();
-    root.classList.toggle("attnlab-sloped", Object.keys(slopes).length > 0);
+    root.classList.toggle("attnlab-tall", canvases.length > 0);
   }
 
   function flagRow(line, text) {
@@ -368,28 +349,7 @@ function createView(model, el, signal, shared) {
     flag.textContent = text;
   }
 
-  function paintTexts() {
-    for (const [name, box] of textBoxes) {
-      if (!values[name] || !box.details.isConnected) continue;
-      const refused = answer.refused?.input === name && !answer.refused.index ? answer.refused : null;
-      if (refused && !box.dirty) {
-        box.area.value = refused.text;
-        box.details.open = true;
-        box.dirty = true;
-      } else if (!refused && box.sent !== undefined && box.sent <= answer.ack) {
-        box.dirty = false;
-        box.sent = undefined;
-      }
-      box.area.toggleAttribute("aria-invalid", Boolean(refused));
-      if (refused) box.area.setAttribute("aria-invalid", "true");
-      if (refused) box.area.setAttribute("aria-describedby", messageId);
-      else box.area.removeAttribute("aria-describedby");
-      if (box.details.open && !box.dirty) {
-        const text = matrixText(values[name], shapes[name].at(-1), " ");
-        if (box.area.value !== text) box.area.value = text;
-      }
-    }
-  }
+  const paintTexts = () => textBoxes.paint(answer, values, shapes);
 
   function paintSizes() {
     if (!parts.sizes) return;
@@ -460,18 +420,23 @@ function createView(model, el, signal, shared) {
           if (selected) other.td.setAttribute("aria-selected", "true");
           else other.td.removeAttribute("aria-selected");
         }
-    paintOperands(chosen);
+    paintOperands(chosen, at);
     paintReadout(cell ?? null);
   }
 
   /** The cells that the chosen number came from, by its formula, and the panel that shows it. */
-  function paintOperands(chosen) {
+  function paintOperands(chosen, at) {
     const explanation = answer.explanation?.stage === chosen?.stage ? answer.explanation : null;
     const operands = new Set(explanation?.operands.map(([stage, index]) => `${stage} ${ravel(index, shapes[stage])}`));
     for (const { rows } of grids)
       for (const cells of rows)
         for (const cell of cells)
           cell.td.classList.toggle("attnlab-operand", operands.has(`${cell.stage} ${cell.flat}`));
+    for (const canvas of canvases) {
+      const own = pointed?.stage === canvas.name ? null : at;
+      const flat = chosen?.stage === canvas.name ? ravel(chosen.index, shapes[canvas.name]) : null;
+      canvas.paint(values[canvas.name], contexts[canvas.name], { place: own, chosen: flat, operands });
+    }
     const cell = selectedCell(chosen);
     parts.explanation?.paint(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : [words.thisNumber]);
   }
@@ -499,6 +464,13 @@ function createView(model, el, signal, shared) {
 
   // ---------------------------------------------------------------- focus and selection
 
+  /** A cell of a canvas has no element: it is a stage and a position. */
+  function pointAt(stage, flat) {
+    if (flat === (pointed?.stage === stage ? pointed.flat : null)) return;
+    pointed = flat === null ? null : { stage, flat };
+    paintLinks();
+  }
+
   function focusedCell() {
     const active = root.getRootNode().activeElement;
     return byElement.get(active?.closest?.(".attnlab-cell")) ?? null;
@@ -507,7 +479,9 @@ function createView(model, el, signal, shared) {
   function selectedCell(chosen) {
     if (!chosen?.stage || !shapes[chosen.stage]) return null;
     if (chosen.index.some((i, axis) => i >= shapes[chosen.stage][axis])) return null;
-    return cellsOf(chosen.stage).find((cell) => cell.flat === ravel(chosen.index, shapes[chosen.stage])) ?? null;
+    const flat = ravel(chosen.index, shapes[chosen.stage]);
+    const drawn = canvases.some(({ name }) => name === chosen.stage) && { stage: chosen.stage, flat };
+    return cellsOf(chosen.stage).find((cell) => cell.flat === flat) ?? (drawn || null);
   }
 
   function focusAgain({ stage, flat }) {
@@ -691,8 +665,7 @@ function createView(model, el, signal, shared) {
     shared.endGesture();
     // One number goes into the cell, anything longer replaces the matrix; the kernel reads both.
     const single = !/[\s,;[\]]/.test(text.trim());
-    const box = textBoxes.get(cell.stage);
-    if (box) box.dirty = false;
+    textBoxes.giveUp(cell.stage);
     shared.edit({ input: cell.stage, text, ...(single && { index: indexOf(cell) }) });
   });
   on("copy", (event) => {

@@ -8,7 +8,7 @@ import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Trace
+from attnlab.engine import Stage, Trace
 from attnlab.widgets._script import script, style
 from attnlab.widgets.words import VIEW_WORDS
 
@@ -49,47 +49,79 @@ class TraceView(anywidget.AnyWidget):
     """Axis name → label of each position, for example tokens; positions are numbered by default."""
     words = t.Dict(VIEW_WORDS).tag(sync=True)
 
-    def __init__(self, trace: Trace | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, trace: Trace | None = None, *, at: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> None:
         unknown = [name for name in kwargs if not self.has_trait(name)]
         if unknown:
             raise TypeError(f"TraceView has no argument {unknown[0]!r}")
         super().__init__(**kwargs)
         if trace is not None:
-            self.show(trace)
+            self.show(trace, at=at)
 
-    def show(self, trace: Trace) -> None:
+    def show(self, trace: Trace, *, at: Mapping[str, int] | None = None) -> None:
         """Draws every stage of `trace` that holds numbers, in the order of computation.
 
-        Raises `ValueError` for a stage of more than 16,384 elements: choose a head or a slice.
+        `at` chooses a position along leading axes, `at={"batch": 0, "head": 3}`; only that part is sent.
+        Stages of more than 1,024 numbers a facet are drawn as a picture, still to be pointed at.
+
+        Raises `ValueError` for a part of a stage of more than 16,384 elements (128 × 128), and for an axis
+        or a position that the trace doesn't have.
         """
-        drawn = [stage for stage in trace.stages() if stage.tensor.is_floating_point()]
-        masks = {stage.name for stage in trace.stages() if stage.tensor.dtype == torch.bool}
+        parts = [_part(stage, at or {}) for stage in trace.stages()]
+        unknown = [axis for axis in at or {} if not any(axis in stage.axes for stage in trace.stages())]
+        if unknown:
+            raise ValueError(f"at: expected axes of the trace, got {unknown[0]!r}")
+        drawn = [stage for stage in parts if stage.tensor.is_floating_point()]
         for stage in drawn:
             if stage.tensor.numel() > MAX_CELLS:
                 raise ValueError(
                     f"{stage.name}: expected at most {MAX_CELLS:,} elements, got {stage.tensor.numel():,} "
                     f"({' × '.join(map(str, stage.tensor.shape))}); choose one head, or a slice"
                 )
+        mask = next((stage.tensor for stage in parts if stage.name == "allowed"), None)
         with self.hold_sync():
-            self.stages = {
-                stage.name: {
-                    "axes": list(stage.axes),
-                    "note": stage.note,
-                    "ramp": "signed",
-                    "group": stage.name,
-                }
-                | (
-                    {"masked": "allowed"}
-                    if "allowed" in masks and stage.axes[-2:] == ("query", "key")
-                    else {}
-                )
-                for stage in drawn
-            }
+            self.stages = {stage.name: _spec(stage, mask) for stage in drawn}
             self.layout_blocks = [
                 {"kind": "grids", "items": [{"stage": stage.name} for stage in drawn]},
                 {"kind": "readout"},
             ]
-            self.answer = answer({stage.name: stage.tensor for stage in trace.stages()})
+            tensors = {stage.name: stage.tensor for stage in drawn}
+            if mask is not None and "scores" in tensors:
+                # One mask for all heads is sent for each: lined up here by name, not there by position.
+                tensors["allowed"] = mask.expand(tensors["scores"].shape)
+            self.answer = answer(tensors)
+
+
+def _part(stage: Stage, at: Mapping[str, int]) -> Stage:
+    """The part of a stage at the chosen positions; an axis of size 1 stands for all positions."""
+    tensor, axes = stage.tensor, list(stage.axes)
+    for axis, position in at.items():
+        if axis not in axes:
+            continue
+        dim = axes.index(axis)
+        size = tensor.shape[dim]
+        if not (0 <= position < size or size == 1):
+            raise ValueError(f"at: expected {axis} 0 to {size - 1}, got {position}")
+        tensor = tensor.select(dim, position if size > 1 else 0)
+        axes.pop(dim)
+    return Stage(stage.name, tensor, tuple(axes), stage.note)
+
+
+def _spec(stage: Stage, mask: Tensor | None) -> dict[str, Any]:
+    """How a stage is drawn when its page says nothing: from its annotation and its numbers."""
+    spec: dict[str, Any] = {
+        "axes": list(stage.axes),
+        "note": stage.note,
+        "ramp": "signed",
+        "group": stage.name,
+    }
+    if mask is None or stage.axes[-2:] != ("query", "key"):
+        return spec
+    blocked = stage.tensor[~mask.expand(stage.tensor.shape)]
+    # Raw scores are not masked yet, whatever the mask says.
+    applied = bool(((blocked == 0) | blocked.isneginf() | blocked.isnan()).all())
+    return spec | ({"masked": "allowed"} if applied else {})
 
 
 def answer(

@@ -30,6 +30,7 @@ VIEW_WORDS: dict[str, Any] = {
     "fails": "✗ fails",
     "stale": "Below is the last good result.",
     "disconnected": "No answer from Python. Your numbers are still here; if this stays, reload the page.",
+    "canvasHint": "Arrow keys move from number to number; its digits stand below.",
     "formula": "Formula of the chosen number",
     "sourceTitle": "The line that computed it",
     "madeFrom": "It was given:",

@@ -1,13 +1,12 @@
 """Every number explains itself: the formula recomputed from its operands is the recorded number."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnlab.engine import Operand, Tape, attend, attention_row, causal, explain, record
@@ -15,6 +14,7 @@ from attnlab.engine.explain import stage_name
 from attnlab.engine.formula import Cell, Formula
 from attnlab.engine.index_maps import MOVES
 from attnlab.engine.rules import RULES
+from helpers.annotations import unchecked
 from helpers.attention_facts import PRESETS, Preset
 from helpers.hand_written import (
     HeadsInALoop,
@@ -25,7 +25,14 @@ from helpers.hand_written import (
     rms_block,
 )
 from helpers.programs import programs, run
-from helpers.recomputed import faults_of, places, unexplained
+from helpers.recomputed import examined, places
+
+
+@pytest.fixture(autouse=True)
+def _annotations_are_checked() -> Iterator[None]:
+    """Not here, where each number calls hundreds of small functions; test_recorder.py checks them."""
+    with unchecked():
+        yield
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -39,9 +46,9 @@ def recorded(program: Callable[[], object]) -> Tape:
     return tape
 
 
-def all_right(tape: Tape, no_rule: set[str] | None = None) -> None:
-    assert faults_of(tape) == []
-    assert unexplained(tape) == (no_rule or set())
+def all_right(tape: Tape, without: set[str] | None = None) -> None:
+    """Each number has a formula and it is right; but for calls `without` one."""
+    assert examined(tape) == ([], without or set())
 
 
 # ---------------------------------------------------------------- whole programs
@@ -56,33 +63,26 @@ def test_attend_and_attention_row(preset: Preset, drop_p: float) -> None:
     with record() as tape:
         trace = attend(q, k, v, scale=preset.scale, allowed=allowed, keep=keep, drop_p=drop_p)
         row = attention_row(trace, preset.query)
-    assert faults_of(tape) == []
-    for stage in (*trace.stages(), *row.stages()):
-        assert unexplained_places(tape, stage.tensor) == [], stage.name
-
-
-def unexplained_places(tape: Tape, tensor: Tensor) -> list[tuple[int, ...]]:
-    version = tape.version(tensor)
-    if version.call is None or not version.call.inputs:
-        return []
-    return [place for place in places(version) if explain(tape, version, place).formula is None]
+    all_right(tape)
+    stages = {tape.version(stage.tensor) for stage in (*trace.stages(), *row.stages())}
+    assert all(stage.call is not None for stage in stages)
 
 
 def test_a_row_without_a_key_is_explained_too() -> None:
     with record() as tape:
         attend(randn(3, 2), randn(2, 2), randn(2, 3), allowed=causal(3, 2))
-    assert faults_of(tape) == []
+    all_right(tape)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_packed_heads(dtype: torch.dtype) -> None:
     module = PackedAttention(6, 2, 0.3).to(dtype)
-    all_right(recorded(lambda: module(randn(2, 3, 6, dtype=dtype))), {"ones"})
+    all_right(recorded(lambda: module(randn(2, 3, 6, dtype=dtype))))
 
 
 def test_einsum_heads() -> None:
     weights = [randn(2, 3, 4, seed=1), randn(2, 3, 4, seed=2), randn(2, 3, 5, seed=3), randn(2, 5, 3, seed=4)]
-    all_right(recorded(lambda: einsum_attention(randn(2, 4, 3), *weights)), {"ones"})
+    all_right(recorded(lambda: einsum_attention(randn(2, 4, 3), *weights)))
 
 
 def test_heads_in_a_loop() -> None:
@@ -92,25 +92,29 @@ def test_heads_in_a_loop() -> None:
 
 def test_in_place_heads() -> None:
     q, k, v = randn(2, 3, 4), randn(2, 3, 4, seed=1), randn(2, 3, 5, seed=2)
-    all_right(recorded(lambda: in_place_attention(q, k, v, randn(3, 3, seed=3))), {"empty_like"})
+    bias = randn(3, 3, seed=3)
+    tape = recorded(lambda: in_place_attention(q, k, v, bias))
+    all_right(tape, {"empty_like", "max"})  # the positions of the largest
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_language_model_loss(dtype: torch.dtype) -> None:
     module = TinyLanguageModel(vocab=5, width=4, heads=2, longest=4, drop_p=0.2).to(dtype)
     tokens = torch.tensor([[0, 3, 1, 1], [4, 2, 0, 3]])
-    all_right(recorded(lambda: module(tokens)), {"arange", "ones"})
+    all_right(recorded(lambda: module(tokens)))
 
 
 def test_rms_norm() -> None:
-    all_right(recorded(lambda: rms_block(randn(2, 3, 4), randn(4, seed=1), randn(4, 3, seed=2))))
+    x, gain, gate = randn(2, 3, 4), randn(4, seed=1), randn(4, 3, seed=2)
+    all_right(recorded(lambda: rms_block(x, gain, gate)))
 
 
 @given(programs())
 def test_programs_made_by_chance(program: object) -> None:
     tape = run(program).tape
-    assert faults_of(tape) == []
-    assert unexplained(tape) <= {"max", "min", "ones", "empty", "empty_like"}
+    faults, without = examined(tape)
+    assert faults == []
+    assert without <= {"max", "min"}
 
 
 # ---------------------------------------------------------------- one call at a time
@@ -161,7 +165,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "hard products": lambda: HARD[:, None] * HARD,
     "hard differences": lambda: HARD[:, None] - HARD,
     "hard maximum": lambda: (torch.maximum(HARD[:, None], HARD), torch.minimum(HARD[:, None], HARD)),
-    "hard comparisons": lambda: (HARD[:, None] < HARD, HARD[:, None] == HARD, HARD[:, None] != HARD),
+    "hard comparisons": lambda: (HARD[::2, None] < HARD, HARD[::2, None] == HARD, HARD[::3, None] != HARD),
     "gelu tanh": lambda: F.gelu(HARD, approximate="tanh"),
     "clamp": lambda: (X.clamp(-0.5, 0.5), X.clamp(min=0), torch.clamp(X, max=Y), HARD.clamp(-1, 1)),
     "clamp by tensors": lambda: X.clamp(min=V, max=Y),
@@ -196,7 +200,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "sum": lambda: (X.sum(), X.sum(0), X.sum(-1, True), CUBE.sum((0, -1)), CUBE.sum([], keepdim=True)),
     "sum by axis": lambda: (X.sum(axis=1), torch.sum(X, axis=0, keepdims=True), CUBE.sum(axis=(1, 2))),
     "sum as int": lambda: X.sum(dtype=torch.int64),
-    "sum of bools": lambda: YES.sum(0),
+    "sum of bools": lambda: (YES.sum(0), YES.any(-1), YES.all(), YES.all(0, keepdim=True)),
+    "any of numbers": lambda: X.any(),
     "sum of a number": lambda: (torch.tensor(2.0).sum(), torch.tensor(2.0).sum(0), torch.zeros(0, 2).sum(0)),
     "huge sum": lambda: torch.tensor([1e308, 1e308, -1e308]).double().sum(),
     "mean": lambda: (X.mean(), X.mean(-2), CUBE.mean((1, 2), keepdim=True), torch.mean(X, axis=1)),
@@ -204,7 +209,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "var": lambda: (X.var(), X.var(1), X.var(1, unbiased=False), torch.var(X, dim=0, correction=0)),
     "var keepdim": lambda: (X.var(0, keepdim=True), X.var(axis=1, keepdims=True), X.var(1, correction=None)),
     "var by place": lambda: (X.var(0, False), X.var(False), X.var(1, True, True)),
-    "var of one": lambda: (X[:, :1].var(1), X[:, :1].var(1, correction=0), X.var(1, correction=5)),
+    "var of one": lambda: X[:, :1].var(1, correction=0),
     "std": lambda: (X.std(), X.std(-1, keepdim=True), X.std(0, unbiased=False)),
     "max": lambda: (X.max(), X.amax(), X.amax((0, 1)), X.amin(-1, True), torch.amax(X, axis=0)),
     "max along": lambda: (X.max(1), X.min(dim=0, keepdim=True), torch.max(X, axis=1)),
@@ -242,8 +247,8 @@ CALLS: dict[str, Callable[[], object]] = {
         torch.einsum("Zb,ba->Za", X, M),
         torch.einsum("Za,aB", X, M),
         torch.einsum("ij,jk->ik", [X, M]),
-        torch.einsum(X, [0, 1], M, [1, 2], [0, 2]),
     ),
+    "einsum by numbers": lambda: torch.einsum(X, [0, 1], M, [1, 2], [0, 2]),
     # norms, embedding, loss
     "layer_norm": lambda: (
         F.layer_norm(X, (3,)),
@@ -254,7 +259,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "layer_norm of equals": lambda: F.layer_norm(torch.ones(2, 3).double(), (3,)),
     "rms_norm": lambda: (F.rms_norm(X, (3,)), F.rms_norm(CUBE, (3, 4), CUBE[0], 0.5), F.rms_norm(X, [3], V)),
     "rms_norm in half": lambda: [F.rms_norm((X * 1e-2).to(t), (3,)) for t in (torch.half, torch.bfloat16)],
-    "embedding": lambda: (F.embedding(INTS.abs() % 3, M), F.embedding(torch.tensor(1), M, padding_idx=1)),
+    "embedding": lambda: (F.embedding(INTS.clamp(0, 2), M), F.embedding(torch.tensor(1), M, padding_idx=1)),
     "embedding that rescales": lambda: F.embedding(torch.tensor([1]), M.clone(), max_norm=0.1),
     "torch.embedding": lambda: torch.embedding(M, torch.tensor([1, 0])),
     "cross_entropy": lambda: [
@@ -277,7 +282,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "cast methods": lambda: (X.float(), X.half(), (X * 5).long(), (X * 5).int(), X.bool(), YES.double()),
     "casts of hard numbers": lambda: (HARD.float(), HARD.half(), HARD[2:9].bool(), INTS.to(X), YES.int()),
     "cast that wraps": lambda: torch.tensor([300, 3]).to(torch.uint8),
-    "bits as ints": lambda: X.view(torch.int64),
+    "bits as ints": lambda: X.float().view(torch.int32),
     "type": lambda: (X.type(torch.float32), X.type_as(INTS), X.to("cpu", torch.half)),
 }
 NO_RULE = {
@@ -289,28 +294,24 @@ NO_RULE = {
     "bitwise of ints": {"bitwise_and", "bitwise_not"},
     "where of one": {"where"},
     "sum as int": {"sum"},
+    "any of numbers": {"any"},
     "var by place": {"var"},
     "max along": {"max", "min"},
-    "max into": {"empty"},
-    "max of nan": set(),
     "cumsum": {"cumsum"},
     "softmax of a number": {"softmax"},
     "embedding that rescales": {"embedding"},
     "torch.embedding": {"embedding"},
     "cross_entropy other forms": {"cross_entropy"},
-    "einsum": {"einsum"},
     "cast that wraps": {"to"},
     "bits as ints": {"view"},
 }
-FACTORIES = {"tensor", "full", "zeros", "ones"}
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_call(name: str) -> None:
     tape = recorded(CALLS[name])
-    assert tape.calls
-    assert faults_of(tape) == []
-    assert unexplained(tape) - FACTORIES == NO_RULE.get(name, set())
+    assert tape.calls or name == "dropout of none"
+    all_right(tape, NO_RULE.get(name))
 
 
 @pytest.mark.parametrize(
@@ -617,7 +618,7 @@ def test_where_elements_come_from(name: str) -> None:
         MOVING[name](x)
     moving = [call for call in tape.calls if call.name in MOVES]
     assert moving
-    assert faults_of(tape) == []
+    all_right(tape)
     for call in moving:
         for version in call.outputs:
             for place in places(version):
@@ -643,8 +644,7 @@ def test_assigning_says_what_was_assigned() -> None:
         x[2, torch.tensor([3, 2])] = y[2:]
         x[x > 22] = -torch.inf
         x[..., -1] = y[0]
-    assert unexplained(tape) == set()
-    assert faults_of(tape) == []
+    all_right(tape)
     (operand,) = explain(tape, x, (2, 0)).operands
     assert operand.stage == "x"
     first = tape.calls[0].outputs[0]
@@ -688,7 +688,8 @@ def test_a_copy_does_not_say_the_same_twice() -> None:
     assert found.mathml.count("<mo>=</mo>") == 2
 
 
-@given(st.sampled_from([torch.float16, torch.bfloat16, torch.float32]), st.integers(0, 99))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_every_dtype(dtype: torch.dtype, seed: int) -> None:
     x = randn(2, 3, seed=seed, dtype=dtype) * 3
     with record() as tape:

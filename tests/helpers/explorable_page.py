@@ -5,8 +5,7 @@ Whatever waits here waits for a condition on the screen, with a deadline.
 
 import json
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -35,6 +34,13 @@ _PASTE = """(root, [stage, flat, text]) => {
   const data = new DataTransfer();
   data.setData("text/plain", text);
   cell.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+}"""
+_COPIED = """async (patience) => {
+  const end = performance.now() + patience;
+  while ((await navigator.clipboard.readText()) === "nothing yet") {
+    if (performance.now() > end) throw new Error("nothing was copied");
+    await new Promise(requestAnimationFrame);
+  }
 }"""
 _BOXES = """(root) => [...root.querySelectorAll(".attnlab-grid")].map((grid) => {
   const { x, y, width, height } = grid.getBoundingClientRect();
@@ -87,10 +93,16 @@ class ExplorablePage:
         return [[number(text) for text in row] for row in self.texts(stage)]
 
     def exact(self, stage: str, flat: int) -> str:
-        """All digits of a cell, as the line below tells them when one points at it."""
-        self.cell(stage, flat).hover()
-        expect(self.cell(stage, flat)).to_have_class(re.compile("attnlab-linked"))
-        return self.readout.locator(".attnlab-readout-value").inner_text()
+        """All digits of a cell, as they are told when one points at it, or of the chosen one always."""
+        cell = self.cell(stage, flat)
+        cell.hover()
+        expect(cell).to_contain_class("attnlab-linked")
+        chosen = cell.get_attribute("aria-selected") == "true"
+        return self.told(chosen=chosen).locator(".attnlab-readout-value").inner_text()
+
+    def told(self, *, chosen: bool = False) -> Locator:
+        """Where a number is told with all its digits: the chosen one stands apart."""
+        return self.root.locator(".attnlab-this-title").first if chosen else self.readout
 
     def exact_row(self, stage: str, row: int) -> list[str]:
         """All digits of a row."""
@@ -264,11 +276,11 @@ class ExplorablePage:
         """The word beside the preset."""
         return self.root.locator('.attnlab-controls [data-name="preset"] + .attnlab-control-note')
 
-    def copied(self, press: Any) -> str:
+    def copied(self, press: Callable[[], None]) -> str:
         """What `press` puts on the clipboard."""
         self.page.evaluate("navigator.clipboard.writeText('nothing yet')")
         press()
-        self.page.wait_for_function("navigator.clipboard.readText().then((text) => text !== 'nothing yet')")
+        self.page.evaluate(_COPIED, 1000 * SECONDS)
         return self.clipboard()
 
     # ------------------------------------------------------------ between tests
@@ -278,8 +290,9 @@ class ExplorablePage:
         self.page.mouse.up()
         self.page.mouse.move(0, 0)
         self.page.keyboard.press("Escape")
-        for summary in self.root.locator("details[open] > summary").all():
-            summary.click()
+        self.root.evaluate(
+            "(root) => root.querySelectorAll('details[open] > summary').forEach((s) => s.click())"
+        )
         # Another one first: choosing what is chosen already does nothing.
         self.choose("preset", "two keys")
         expect(self.stage("v").locator(".attnlab-cell")).to_have_count(2)

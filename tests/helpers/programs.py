@@ -41,7 +41,7 @@ class Run:
 
 
 def run(program: Program, inputs: Sequence[Tensor] | None = None, *, seed: int = 0) -> Run:
-    """Runs a program under a recorder, and checks after each step that the tape knows every tensor as it is."""
+    """Runs a program under a recorder; checks after each step that the tape knows every tensor as it is."""
     torch.manual_seed(seed)
     pool = [x.clone() for x in (program.inputs if inputs is None else inputs)]
     snapshots: dict[Version, Tensor] = {}
@@ -67,7 +67,7 @@ def programs(draw: Draw, *, smooth: bool = False, most: int = 6) -> Program:
     seed = draw(st.integers(0, 999))
     generator = torch.Generator().manual_seed(seed)
     shapes = draw(st.lists(st.lists(st.sampled_from([1, 2, 3]), max_size=3), min_size=2, max_size=3))
-    inputs = tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    inputs = tuple(torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     if not smooth and draw(st.booleans()):
         hard = torch.tensor([0.0, -0.0, 1.0, -2.0, torch.inf, -torch.inf, torch.nan, 700.0, 0.5])
         inputs = tuple(
@@ -122,7 +122,7 @@ def rough(maker: Maker) -> Maker:
 
 
 def pick(draw: Draw, pool: Pool, *, dims: int = 0) -> int:
-    """The position of a tensor of floating-point numbers with at least so many axes; the newer, the likelier."""
+    """The position of a tensor of floating-point numbers with at least so many axes."""
     fit = [i for i, t in enumerate(pool) if t.is_floating_point() and t.ndim >= dims]
     return fit[-1 - draw(st.integers(0, len(fit) - 1))] if fit else -1
 
@@ -248,8 +248,9 @@ def hard_reduction(draw: Draw, pool: Pool) -> Step | None:
         lambda x: x.amin((d,), keepdim=keep),
         lambda x: x.max(d, keepdim=keep),
         lambda x: x.min(),
-        lambda x: x.std(d, keepdim=keep),
-        lambda x: x.var(axis=d, keepdims=keep),
+        lambda x: x.std(d, keepdim=keep, correction=1 if x.shape[d] > 1 else 0),
+        lambda x: torch.cat([x, x], d).var(axis=d, keepdims=keep),
+        lambda x: (x > 0).any(d, keep),
         lambda x: (x > 0).sum(d),
     ]
     return apply(i, draw(st.sampled_from(functions)))

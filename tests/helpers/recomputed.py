@@ -23,7 +23,7 @@ from attnlab.engine.formula import (
     Sum,
 )
 
-__all__ = ["faults_of", "places", "rounding", "unexplained"]
+__all__ = ["examined", "places", "rounding"]
 
 EXACT = (Cell, Constant)
 
@@ -33,31 +33,25 @@ def places(version: Version) -> list[tuple[int, ...]]:
     return list(product(*map(range, version.shape)))
 
 
-def faults_of(tape: Tape) -> list[str]:
-    """What is wrong with any formula or operand of any element that any call made; empty when all is right."""
-    faults = []
+def examined(tape: Tape) -> tuple[list[str], set[str]]:
+    """Of every element that any call made: what is wrong with it, and the calls that have no formula.
+
+    Calls that make tensors from nothing need none.
+    """
+    faults, without = [], set()
     for call in tape.calls:
         for version in call.outputs:
             for place in places(version):
                 found = explain(tape, version, place)
-                fault = fault_of(found)
+                fault = _fault_of(found)
                 if fault:
                     faults.append(f"{call.name} in line {call.spot.line}, {place}: {fault}")
-    return faults
+                if found.formula is None and call.inputs:
+                    without.add(call.name)
+    return faults, without
 
 
-def unexplained(tape: Tape) -> set[str]:
-    """The names of the calls without a formula for some element."""
-    return {
-        call.name
-        for call in tape.calls
-        for version in call.outputs
-        for place in places(version)
-        if explain(tape, version, place).formula is None
-    }
-
-
-def fault_of(found: Explanation) -> str:
+def _fault_of(found: Explanation) -> str:
     recorded = found.version.values[found.index].item()
     if not _equal(found.value, recorded):
         return f"the value is {recorded}, said {found.value}"

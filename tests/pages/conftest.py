@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Playwright, expect, sync_playwright
 
 from attnlab.explorables.catalogue import NOTEBOOKS
 from helpers.browser import find_browser, launch
 from helpers.explorable_page import SECONDS, ExplorablePage
 from helpers.servers import Server, attnlab_pages, jupyter_lab
-from helpers.watch import Watch, Wire
-
-WIDTH, HEIGHT = 1440, 1000
+from helpers.visits import Opened, Visits, run_notebook
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -92,45 +90,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 # ---------------------------------------------------------------- pages
 
 
-@dataclass
-class Opened:
-    """A context with one page and what was noticed about it."""
-
-    context: BrowserContext
-    page: Page
-    watch: Watch
-    wire: Wire
-
-
-@dataclass
-class Visits:
-    """Opens pages, and closes them all."""
-
-    browser: Browser
-    opened: list[Opened] = field(default_factory=list)
-
-    def open(self, url: str = "", *, width: int = WIDTH, height: int = HEIGHT, dark: bool = False) -> Opened:
-        """A new visitor's page, who may use the clipboard."""
-        context = self.browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
-        context.set_default_timeout(1000 * SECONDS)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        watch = Watch(context)
-        page = context.new_page()
-        visit = Opened(context, page, watch, Wire(page))
-        self.opened.append(visit)
-        if url:
-            page.goto(url, timeout=60_000)
-        return visit
-
-    def close(self) -> None:
-        """Ends all visits."""
-        for visit in self.opened:
-            visit.context.close()
-        self.opened.clear()
-
-
 @pytest.fixture
 def visits(browser: Browser) -> Iterator[Visits]:
     """New visitors for one test; none may have met an error or another machine."""
@@ -139,18 +98,6 @@ def visits(browser: Browser) -> Iterator[Visits]:
     faults = [fault for visit in visits.opened for fault in visit.watch.take()]
     visits.close()
     assert not faults
-
-
-def run_notebook(page: Page) -> None:
-    """Runs the notebook that is open in JupyterLab by its menu."""
-    expect(page.locator(".jp-Notebook .jp-CodeCell").first).to_be_visible(timeout=60_000)
-    # Before its kernel is there a notebook says "idle" too, and running does nothing.
-    panel = page.locator(".jp-NotebookPanel-toolbar")
-    expect(panel).to_contain_text("Python 3", timeout=60_000)
-    idle = panel.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')
-    expect(idle).to_be_attached(timeout=60_000)
-    page.locator(".lm-MenuBar-item", has_text="Run").click()
-    page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_dragging_scrubs_a_number(explorable: ExplorablePage) -> None:
 def test_click_without_movement_changes_nothing(explorable: ExplorablePage) -> None:
     explorable.focus("v", 3)
     expect(explorable.cell("v", 3)).to_have_attribute("aria-selected", "true")
-    expect(explorable.readout).to_contain_text("V[key 1, dᵥ 1] = 1")
+    expect(explorable.told(chosen=True)).to_contain_text("V[key 1, dᵥ 1] = 1")
     expect(explorable.cell("v", 3)).to_have_text("1.0000")
 
 

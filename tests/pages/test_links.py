@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from attnlab.widgets import AttentionExplorable
 from helpers.explorable_page import ExplorablePage, number
 from helpers.servers import Server
+from helpers.visits import Visits
 
 
 def change_everything(explorable: ExplorablePage) -> dict[str, object]:
@@ -40,7 +41,7 @@ def shows(explorable: ExplorablePage, state: dict[str, object]) -> None:
 
 
 def test_copied_link_opens_the_same_state_for_somebody_else(
-    page_explorable: ExplorablePage, visits, pages: Server
+    page_explorable: ExplorablePage, visits: Visits, pages: Server
 ) -> None:
     state = change_everything(page_explorable)
     link = page_explorable.copied(lambda: page_explorable.press("link"))
@@ -113,7 +114,7 @@ def test_picture_is_saved(explorable: ExplorablePage, tmp_path: Path) -> None:
     assert not re.search(r"<script|<image", svg)
 
 
-def test_reloading_twice_keeps_the_state_in_the_address(visits, pages: Server) -> None:
+def test_reloading_twice_keeps_the_state_in_the_address(visits: Visits, pages: Server) -> None:
     page = visits.open(f"{pages.url}attention?preset=two%20keys&v=10;-20").page
     explorable = ExplorablePage(page, "voila").wait_drawn()
     explorable.shows("v", [["10.0000"], ["−20.0000"]])
@@ -129,7 +130,7 @@ def test_reloading_twice_keeps_the_state_in_the_address(visits, pages: Server) -
         assert page.url == address
 
 
-def test_visitors_with_different_links_get_each_their_own_state(visits, pages: Server) -> None:
+def test_visitors_with_different_links_get_each_their_own_state(visits: Visits, pages: Server) -> None:
     one = ExplorablePage(visits.open(f"{pages.url}attention?preset=two%20keys&scale=0").page, "voila")
     other = ExplorablePage(
         visits.open(f"{pages.url}attention?q=1,nan;0,1;1,1&causal=0&colour=red").page, "voila"

@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from helpers.explorable_page import ExplorablePage
 from helpers.servers import Server
+from helpers.visits import Visits
 
 PICTURES = Path(__file__).parents[2] / "artifacts" / "screenshots"
 WIDTHS = (360, 800, 1440)
@@ -135,7 +136,7 @@ def test_largest_matrices_scroll_inside_themselves(sized: ExplorablePage) -> Non
         resize(sized, width)
         fits(sized.page)
         boxes = sized.root.locator(".attnlab-scroll").evaluate_all(
-            "(boxes) => boxes.map((box) => box.getBoundingClientRect()).map(({ left, right }) => [left, right])"
+            "(all) => all.map((one) => one.getBoundingClientRect()).map(({ left, right }) => [left, right])"
         )
         assert all(left >= 0 and right <= width for left, right in boxes)
         picture(sized.page, f"largest-light-{width}")
@@ -153,7 +154,7 @@ def test_open_text_and_menu_fit_a_phone(sized: ExplorablePage) -> None:
     sized.page.keyboard.press("Escape")
 
 
-def test_gallery_and_missing_page_pass_the_audit_and_fit_every_width(visits, pages: Server) -> None:
+def test_gallery_and_missing_page_pass_the_audit_and_fit_every_width(visits: Visits, pages: Server) -> None:
     visit = visits.open()
     page = visit.page
     for name, address in (("gallery", pages.url), ("missing", pages.url + "nothing-here")):
@@ -181,7 +182,7 @@ def test_explorable_in_a_notebook_passes_the_audit(explorable: ExplorablePage) -
     picture(explorable.page, "lab-light-1440")
 
 
-def test_chosen_theme_stays(visits, pages: Server) -> None:
+def test_chosen_theme_stays(visits: Visits, pages: Server) -> None:
     page = visits.open(pages.url, dark=True).page
     expect(page.locator("html")).to_have_attribute("data-attnlab-theme", "dark")
     button = page.get_by_role("button", name="Dark theme")

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 
 from helpers.explorable_page import ExplorablePage
 from helpers.servers import Server, attnlab_pages, until
+from helpers.visits import Visits
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LIMIT = 6
@@ -84,7 +85,7 @@ def status(url: str) -> int:
             return error.code
 
 
-def test_something_useful_is_there_before_python_is(visits, school: School) -> None:
+def test_something_useful_is_there_before_python_is(visits: Visits, school: School) -> None:
     page = visits.open().page
     page.goto(f"{school.url}slow", wait_until="commit")
     expect(page.get_by_role("heading", level=1)).to_have_text("A slow start")
@@ -98,7 +99,9 @@ def test_something_useful_is_there_before_python_is(visits, school: School) -> N
     expect(page.locator("[data-attnlab-progress]")).to_have_attribute("data-state", "done")
 
 
-def test_two_displays_of_one_explorable_stay_equal_and_named_ones_keep_apart(visits, school: School) -> None:
+def test_two_displays_of_one_explorable_stay_equal_and_named_ones_keep_apart(
+    visits: Visits, school: School
+) -> None:
     page = visits.open(f"{school.url}several").page
     one, two, a, b = (ExplorablePage(page, "voila", nth).wait_drawn() for nth in range(4))
     for explorable in (one, two, a, b):
@@ -119,8 +122,10 @@ def test_two_displays_of_one_explorable_stay_equal_and_named_ones_keep_apart(vis
     a.shows_cell("scores", 0, "7.0000")
     b.type_into("q", 0, "8")
     b.shows_cell("scores", 0, "8.0000")
-    for part in ("a.q=7,0;0,1;1,1", "b.q=8,0", "causal=0", "&q=3,0;0,1;1,1"):
-        page.wait_for_function("(part) => ('&' + location.search.slice(1)).includes(part)", arg=part)
+    for part in ("&a.q=7,0;0,1;1,1", "&b.q=8,0", "&causal=0", "&q=3,0;0,1;1,1"):
+        page.wait_for_function(
+            "(part) => ('&' + decodeURIComponent(location.search.slice(1))).includes(part)", arg=part
+        )
     states = [explorable.everything() for explorable in (one, two, a, b)]
     other = visits.open(page.url).page
     for nth, state in enumerate(states):
@@ -130,7 +135,7 @@ def test_two_displays_of_one_explorable_stay_equal_and_named_ones_keep_apart(vis
         assert again.everything() == state
 
 
-def test_labels_are_text_whatever_they_say(visits, school: School) -> None:
+def test_labels_are_text_whatever_they_say(visits: Visits, school: School) -> None:
     page = visits.open(f"{school.url}labels").page
     rows = page.locator('.attnlab-stage[data-stage="weights"] tbody th')
     expect(rows).to_have_text([HOSTILE, "<pad>"], timeout=60_000)
@@ -140,7 +145,7 @@ def test_labels_are_text_whatever_they_say(visits, school: School) -> None:
     assert page.locator("main img, main b").count() == 0
 
 
-def test_dead_kernel_is_told_and_the_typed_numbers_are_still_there(visits, school: School) -> None:
+def test_dead_kernel_is_told_and_the_typed_numbers_are_still_there(visits: Visits, school: School) -> None:
     visit = visits.open(f"{school.url}several")
     explorable = ExplorablePage(visit.page, "voila", 2).wait_drawn()
     explorable.type_into("q", 1, "0.625")
@@ -163,7 +168,7 @@ def test_dead_kernel_is_told_and_the_typed_numbers_are_still_there(visits, schoo
     ).count() else expect(explorable.cell("q", 2).locator("input")).to_have_value("9.5")
 
 
-def test_reloads_and_closed_pages_give_their_kernels_back(visits, school: School) -> None:
+def test_reloads_and_closed_pages_give_their_kernels_back(visits: Visits, school: School) -> None:
     waiting = 1
 
     def at_rest() -> bool:
@@ -183,7 +188,7 @@ def test_reloads_and_closed_pages_give_their_kernels_back(visits, school: School
     until(at_rest, seconds=40, what="only the waiting kernel is left at the end")
 
 
-def test_bare_page_for_a_frame(visits, school: School) -> None:
+def test_bare_page_for_a_frame(visits: Visits, school: School) -> None:
     page = visits.open(f"{school.url}labels?embed=1").page
     page.locator(".attnlab-cell").first.wait_for(timeout=60_000)
     assert page.locator("header, footer").count() == 0

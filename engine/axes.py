@@ -78,7 +78,7 @@ def _carried(version: Version) -> Sequence[str]:
     if call.name == "embedding":
         return (*axes_of(argument(call, 0, "input")), axes_of(argument(call, 1, "weight"))[-1])
     if call.name == "einsum":
-        return _einsum(call)
+        return _einsum(call, version)
     if call.name in _REDUCTIONS and len(call.inputs) == 1:
         return _reduced(call, version)
     return _broadcast(call, version)
@@ -120,21 +120,30 @@ def _reduced(call: Call, version: Version) -> list[str]:
     return [name for i, name in enumerate(axes_of(source)) if keep or i not in over]
 
 
-def _einsum(call: Call) -> list[str]:
+def _einsum(call: Call, version: Version) -> list[str]:
     equation = call.args[0]
-    if not isinstance(equation, str) or "->" not in equation:
+    if not isinstance(equation, str):
         return []
-    left, right = equation.replace(" ", "").split("->")
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    if not arrow:  # what stands there once is left, in the order of the alphabet
+        right = "..." * ("..." in left) + "".join(
+            sorted(c for c in left if c.isalpha() and left.count(c) == 1)
+        )
     names: dict[str, str] = {}
+    ones: dict[str, str] = {}
     leading = 0
     for term, source in zip(left.split(","), call.inputs, strict=True):
         own = axes_of(source)
         more = len(own) - len(term.replace("...", ""))
         leading = max(leading, more)
         for letter, name, size in zip(_spelled(term, more), own, source.shape, strict=True):
-            if not is_unnamed(name) and not (letter.isdigit() and size == 1):
-                names.setdefault(letter, name)
-    return [names.get(letter, "") for letter in _spelled(right, leading)]
+            if not is_unnamed(name):
+                # Of axes that the dots stand for, one of size 1 may be broadcast to another.
+                (ones if letter.isdigit() and size == 1 else names).setdefault(letter, name)
+    return [
+        names.get(letter, ones.get(letter, "") if size == 1 else "")
+        for letter, size in zip(_spelled(right, leading), version.shape, strict=True)
+    ]
 
 
 def _spelled(term: str, more: int) -> list[str]:

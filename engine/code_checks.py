@@ -139,7 +139,7 @@ def _merged_after(tape: Tape, mix: Call) -> list[Call] | None:
 
 
 def _positions_stay(moves: list[Call], heads: Version) -> Check | None:
-    """How many numbers of the merged heads come from another position: 0. None where no axis is the position."""
+    """How many numbers of the merged heads come from another position: 0. None if no axis is the position."""
     positions = heads.shape[-2]
     places = torch.arange(positions)[:, None].expand(heads.shape).flatten()
     for call in moves:

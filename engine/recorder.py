@@ -180,14 +180,13 @@ class Tape(TorchFunctionMode):
             self.failed = call
             raise
         with quiet():
-            if writes:
-                self._made(args[0] if args else next(iter(kwargs.values())), call, 0, written=True)
-            else:
-                for position, tensor in enumerate(_tensors(result)):
-                    known = self._current.get(id(tensor))
-                    # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
-                    if known is None or known[2] != _changes(tensor):
-                        self._made(tensor, call, position, written=known is not None or "out" in kwargs)
+            made = (args[0] if args else next(iter(kwargs.values()))) if writes else result
+            written = writes or kwargs.get("out") is not None
+            for position, tensor in enumerate(_tensors(made)):
+                known = self._current.get(id(tensor))
+                # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
+                if written or known is None or known[2] != _changes(tensor):
+                    self._made(tensor, call, position, written=written or known is not None)
             if call.outputs:
                 self.calls.append(call)
                 if name == "data":
@@ -249,7 +248,7 @@ class Tape(TorchFunctionMode):
                 self._seen(tensor, version)
                 return version
             version = self._keep(tensor)  # changed outside of the calls that could be seen
-            version.name = found[1].name
+            version.name = _variable(found[1])
         self.inputs.append(version)
         return version
 
@@ -427,6 +426,15 @@ def _changes(tensor: Tensor) -> int | None:
         return tensor._version
     except RuntimeError:
         return None
+
+
+def _variable(version: Version) -> str:
+    """The name of a tensor that has been written to since it got it."""
+    while (
+        not version.name and version.call and (version.call.in_place or version.call.name == "shared storage")
+    ):
+        version = version.call.inputs[0]
+    return version.name or (version.call.spot.names[0] if version.call and version.call.spot.names else "")
 
 
 def _address(tensor: Tensor) -> int:

@@ -487,7 +487,7 @@ def _einsum(call: Call, version: Version, index: Index) -> Formula | None:
     sizes: dict[str, int] = {}
     for v, own in zip(tensors, names, strict=True):
         for letter, size in zip(own, v.shape, strict=True):
-            sizes[letter] = max(size, sizes.get(letter, 1))
+            sizes[letter] = size if size != 1 else sizes.get(letter, 1)
     fixed = dict(zip(target, index, strict=True))
     summed = [letter for letter in sizes if letter not in fixed]
     products: list[Formula] = []
@@ -497,7 +497,18 @@ def _einsum(call: Call, version: Version, index: Index) -> Formula | None:
             operand(v, tuple(at[letter] for letter in own)) for v, own in zip(tensors, names, strict=True)
         ]
         products.append(Product(tuple(cells)) if len(cells) > 1 else cells[0])
+    # Torch sums first what only one tensor has, and multiplies two at a time: with ∞ that isn't the same.
+    shared = all(sum(_has(v, own, x) for v, own in zip(tensors, names, strict=True)) != 1 for x in summed)
+    if (len(tensors) > 2 or (len(tensors) == 2 and not shared)) and not all(
+        math.isfinite(cell.number) for formula in products for cell in formula.cells()
+    ):
+        return None
     return Sum(tuple(products)) if len(products) != 1 else products[0]
+
+
+def _has(version: Version, letters: list[str], letter: str) -> bool:
+    """Does a tensor of an einsum have this axis, in more than size 1?"""
+    return any(own == letter and size > 1 for own, size in zip(letters, version.shape, strict=True))
 
 
 # ---------------------------------------------------------------- along an axis

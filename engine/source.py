@@ -68,9 +68,7 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
         return {}
     spots: dict[Positions, Spot] = {}
     for statement in ast.walk(tree):
-        if isinstance(statement, ast.For):
-            spots |= _iterated(file, statement)
-        elif isinstance(statement, ast.stmt):
+        if isinstance(statement, ast.stmt):
             for expression, names, returned in _values(statement):
                 spots[_position(expression)] = Spot(
                     file, expression.lineno, names, _text(expression), returned
@@ -78,8 +76,11 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
         elif isinstance(statement, ast.NamedExpr):
             name, value = statement.target.id, statement.value
             spots[_position(value)] = Spot(file, value.lineno, (name,), _text(value))
-        elif isinstance(statement, ast.comprehension):
-            spots |= _iterated(file, statement)
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For):
+            spots |= _iterated(file, loop, loop)
+        elif isinstance(loop, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            spots |= _iterated(file, loop, loop.generators[0])
     # Expressions inside others have no name of their own; their text tells them.
     for node in ast.walk(tree):
         if isinstance(node, ast.expr):
@@ -96,12 +97,19 @@ def _link(node: ast.expr, attribute: ast.Attribute) -> Positions:
     return (attribute.end_lineno, node.end_lineno, column, node.end_col_offset)
 
 
-def _iterated(file: str, loop: ast.For | ast.comprehension) -> dict[Positions, Spot]:
-    """The tensor that a loop runs over, under the name of its rows."""
-    if not isinstance(loop.iter, ast.Name):
-        return {}
-    names = _names(loop.target)
-    return {_position(loop.iter): Spot(file, loop.iter.lineno, names[:1], _text(loop.iter))}
+def _iterated(
+    file: str, whole: ast.stmt | ast.expr, loop: ast.For | ast.comprehension
+) -> dict[Positions, Spot]:
+    """The tensor that a loop runs over, under the name of its rows; and rows that are taken apart."""
+    names = _names(loop.target) if isinstance(loop.target, ast.Name) else ()
+    rows = Spot(file, whole.lineno, names, _text(loop.iter))
+    # Python 3.11 notes the position of the loop, later ones that of what it runs over.
+    found = {_position(whole): rows}
+    if isinstance(loop.iter, ast.Name):
+        found[_position(loop.iter)] = rows
+    for target, parts, _ in _stores(loop.target):
+        found[_position(target)] = Spot(file, target.lineno, parts, _text(target))
+    return found
 
 
 def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
@@ -123,14 +131,14 @@ def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bo
             for branch in _branches(part):
                 yield branch, (), True
     elif isinstance(statement, ast.Expr):
-        # `x.masked_fill_(…)` as a statement of its own changes x.
+        # `x.masked_fill_(…)` as a statement of its own changes x, and so does `torch.add(…, out=x)`.
         call = statement.value
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr.endswith("_")
-        ):
-            yield call, _names(call.func.value), False
+        if isinstance(call, ast.Call):
+            out = next((keyword.value for keyword in call.keywords if keyword.arg == "out"), None)
+            if out is not None:
+                yield call, _names(out), False
+            elif isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
+                yield call, _names(call.func.value), False
 
 
 def _stores(target: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
@@ -177,7 +185,7 @@ def _names(target: ast.expr) -> tuple[str, ...]:
     return ()
 
 
-def _position(node: ast.expr) -> Positions:
+def _position(node: ast.expr | ast.stmt) -> Positions:
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
 
 

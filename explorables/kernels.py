@@ -85,6 +85,8 @@ class WarmKernels(AsyncMappingKernelManager):
         self._arriving += 1
         try:
             kernel_id = await self._next()
+            # Its idle time begins now: one that has waited for long must not end in its visitor's hands.
+            self.get_kernel(kernel_id).last_activity = datetime.now(UTC)  # type: ignore[attr-defined]
             self._taken.add(kernel_id)
         finally:
             self._arriving -= 1
@@ -142,6 +144,7 @@ class WarmKernels(AsyncMappingKernelManager):
         self._closed = True
         if self._refill:
             self._refill.cancel()
-        await asyncio.gather(*self._waiting, return_exceptions=True)
+        waiting, self._waiting = self._waiting, []
+        await asyncio.gather(*waiting, return_exceptions=True)
         await super().shutdown_all(now=now)
         self._folder.cleanup()

@@ -92,6 +92,8 @@ class Server(Voila):
             print("\nStopping …", flush=True)
         finally:
             server.stop()
+            # In the loop that started them; Voilà's own `stop` uses another one.
+            self.ioloop.run_sync(self.kernel_manager.shutdown_all)
             self.stop()
 
     def _free_port(self) -> list[socket.socket]:

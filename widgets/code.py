@@ -32,13 +32,8 @@ LIMIT = 1e6
 # Names that an explorable needs for itself, beside those of its class.
 _RESERVED = frozenset("function preset presets random_state bar view".split())
 
-# What calls the reader's code, and what it calls.
-_NOT_THE_READERS = (
-    str(Path(torch.__file__).parent) + os.sep,
-    recorder.__file__,
-    __file__,
-    str(Path(__file__).with_name("magic.py")),
-)
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_OURS = (recorder.__file__, __file__, str(Path(__file__).with_name("magic.py")))
 
 
 class CodeExplorable(Explorable):
@@ -102,8 +97,8 @@ class CodeExplorable(Explorable):
             try:
                 function(inputs | fixed)
             except Exception as error:  # the reader's code may raise anything: that is what is shown
-                stopped = _why(tape, error)
-        self.tape = tape
+                stopped = _why(_named(tape), error)
+        self.tape = _named(tape)
         return _result(tape, {*self._inputs}, {*self.fixed}, stopped, self.axis_names)
 
     def _recorded(self) -> Result:
@@ -127,7 +122,7 @@ def four_mistakes() -> CodeExplorable:
         [1, 1, 0, 0, 1, 1, 0, 0, 2, 0, 1, 0],
         [0, 0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 2],
     ]
-    w_out = torch.eye(4)
+    w_out = torch.eye(4, dtype=torch.float64)
     return explore(
         {"the right one": attention, **MISTAKES},
         *(torch.tensor(matrix, dtype=torch.float64) for matrix in (x, w_qkv)),
@@ -167,6 +162,10 @@ def explore(
     if not functions:
         raise ValueError("expected at least one function, got none")
     arguments = _arguments(next(iter(functions.values())), len(tensors))
+    # What the caller chose is what a reset goes back to.
+    chosen = options.pop("function", next(iter(functions)))
+    if chosen not in functions:
+        raise ValueError(f"function: expected one of {', '.join(functions)}, got {chosen!r}")
     named = dict(axes or {})
     values = dict(zip(arguments, map(torch.as_tensor, tensors), strict=True))
     traits: dict[str, Any] = {}
@@ -202,7 +201,7 @@ def explore(
             "random_state": torch.get_rng_state(),
             "presets": {"as given": as_given},
             "preset": t.Enum(["as given"], "as given"),
-            "function": t.Enum(list(functions), next(iter(functions))).tag(state="input"),
+            "function": t.Enum(list(functions), chosen).tag(state="input"),
             "__module__": __name__,
         },
     )
@@ -237,7 +236,21 @@ def _arguments(function: Callable[..., Any], count: int) -> list[str]:
 
 def _by_name(function: Callable[..., Any], arguments: Sequence[str]) -> Callable[[Mapping[str, Tensor]], Any]:
     """The function, taking its arguments by name."""
-    return lambda given: function(*(given[name] for name in arguments))
+
+    def call(given: Mapping[str, Tensor]) -> Any:
+        # Of a module of torch's own this line is the only one of the program that is seen: it returns.
+        return function(*(given[name] for name in arguments))
+
+    return call
+
+
+def _named(tape: Tape) -> Tape:
+    """What a module of torch's own makes has no variable in the reader's code: it is called by the call."""
+    for call in tape.calls:
+        if _is_ours(call.place.code):
+            for version in call.outputs:
+                version.name = version.name or call.name
+    return tape
 
 
 def _why(tape: Tape, error: Exception) -> str:
@@ -250,7 +263,10 @@ def _why(tape: Tape, error: Exception) -> str:
         met = ", ".join(
             f"{stage_name(v)} {' × '.join(map(str, v.shape)) or 'a single number'}" for v in call.inputs
         )
-        return f"Line {call.spot.line} stopped: {call.spot.text} · torch says: {message} · what met: {met}"
+        where = "The code" if _is_ours(call.place.code) else f"Line {call.spot.line}"
+        text = call.name if _is_ours(call.place.code) else call.spot.text
+        return f"{where} stopped: {text} · torch says: {message} · what met: {met}"
+    frames = [frame for frame in frames if not _is_ours(frame[0])]
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     if not frames:
         return f"The code stopped: {what}"
@@ -261,13 +277,17 @@ def _why(tape: Tape, error: Exception) -> str:
 
 
 def _frames(error: Exception) -> Iterator[tuple[CodeType, int]]:
-    """Where an exception went through the reader's code: neither ours nor torch's."""
+    """Where an exception went through, without what torch does inside."""
     step = error.__traceback__
     while step is not None:
-        code = step.tb_frame.f_code
-        if not code.co_filename.startswith(_NOT_THE_READERS):
-            yield code, step.tb_lasti
+        if not step.tb_frame.f_code.co_filename.startswith(_TORCH):
+            yield step.tb_frame.f_code, step.tb_lasti
         step = step.tb_next
+
+
+def _is_ours(code: CodeType) -> bool:
+    """Does this call the reader's code, or record it, rather than belong to it?"""
+    return code.co_filename in _OURS
 
 
 def _result(
@@ -287,7 +307,7 @@ def _result(
         if not shown or version.values.is_complex():  # two numbers in one cell can't be drawn
             continue
         title = stage_name(version)
-        if call is not None and call.spot.returned and not call.spot.names:
+        if call is not None and call.spot.returned and not call.spot.names and not version.name:
             title = "returned"
         if title in axes and not version.given_axes and len(axes[title]) == len(version.shape):
             version.given_axes = tuple(axes[title])
@@ -299,7 +319,7 @@ def _result(
         stages[key] = {
             "title": title,
             "axes": list(axes_of(version)),
-            "note": "" if call is None else f"line {call.spot.line}",
+            "note": "" if call is None or _is_ours(call.place.code) else f"line {call.spot.line}",
             "ramp": "signed" if version.values.is_floating_point() else "",
             "group": key,
             "editable": key in inputs,

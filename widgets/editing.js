@@ -63,7 +63,7 @@ export const startsTyping = (event) =>
  * An input laid over a cell. `commit(text)` is called with what was typed; the input stays, marked
  * as wrong, until the kernel has accepted it (`accept`) or Escape is pressed.
  */
-export function openEditor(td, { text, label, selectAll, commit, cancel, leave }) {
+export function openEditor(td, { text, label, selectAll, held, commit, cancel, leave }) {
   const input = document.createElement("input");
   input.className = "attnlab-input";
   input.type = "text";
@@ -77,11 +77,14 @@ export function openEditor(td, { text, label, selectAll, commit, cancel, leave }
   td.classList.add("attnlab-editing");
   input.focus();
   if (selectAll) input.select();
-  let committed = text;
+  if (held) input.setSelectionRange(...held.selection);
+  let committed = held ? held.committed : text;
   let open = true;
   const editor = {
-    get text() {
-      return input.value;
+    /** What has to be kept when the grid around the cell is built anew. */
+    get held() {
+      const selection = [input.selectionStart, input.selectionEnd];
+      return { text: input.value, committed, selection, refused: input.hasAttribute("aria-invalid") };
     },
     /** Wrong input: keeps it on the screen, named by the message that the input points at. */
     refuse(messageId) {

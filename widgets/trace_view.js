@@ -164,7 +164,9 @@ function createView(model, el, signal, shared) {
 
   function build() {
     const focused = focusedCell();
-    const held = editing && { stage: editing.cell.stage, index: indexOf(editing.cell), text: editing.editor.text };
+    const held = editing && { ...editing, stage: editing.cell.stage, index: indexOf(editing.cell), ...editing.editor.held };
+    // Closed first: a field that loses the keyboard because it is taken away would act as if it had been left.
+    editing?.editor.close();
     editing = null;
     grids = [];
     bars = [];
@@ -180,7 +182,9 @@ function createView(model, el, signal, shared) {
     if (focused) focusAgain(focused);
     if (held && shapes[held.stage] && held.index.every((i, axis) => i < shapes[held.stage][axis])) {
       const cell = cellsOf(held.stage).find((c) => c.flat === ravel(held.index, shapes[held.stage]));
-      startEditing(cell, held.text);
+      startEditing(cell, held.text, held);
+      Object.assign(editing, { id: held.id, move: held.move });
+      if (held.refused) editing.editor.refuse(messageId);
     }
   }
 
@@ -288,6 +292,7 @@ function createView(model, el, signal, shared) {
     if (!answer) return;
     const step = model.get("step");
     const decimals = model.get("decimals");
+    root.style.setProperty("--attnlab-decimals", decimals);
     const tracked = model.get("tracked");
     const largest = {};
     for (const [name, spec] of Object.entries(stages))
@@ -529,11 +534,13 @@ function createView(model, el, signal, shared) {
   const changeCell = (cell, value) =>
     shared.edit({ input: cell.stage, index: indexOf(cell), value, key: `${cell.stage} ${cell.flat}` });
 
-  function startEditing(cell, text) {
+  /** `held` is an editor that goes on in a grid that was built anew. */
+  function startEditing(cell, text, held) {
     if (editing) closeEditor();
     const editor = openEditor(cell.td, {
       text: text ?? plainNumber(valueOf(cell.stage, cell.flat)),
       selectAll: text === undefined,
+      held,
       label: `${titleOf(cell.stage)}, ${placeText(words, stages[cell.stage].axes, shapes[cell.stage], cell.flat)}`,
       commit(typed, move) {
         shared.endGesture();

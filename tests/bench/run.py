@@ -17,7 +17,7 @@ from attnlab.engine import attend, causal
 from attnlab.widgets import AttentionExplorable
 from bench.pages import ALTERNATIVE, BIG, TRIVIAL, write_notebook
 from helpers.browser import find_browser, launch
-from helpers.server import attnlab_server, voila_server
+from helpers.servers import attnlab_pages, stock_voila
 
 MOVES = 200
 SLOW_MOVES = 40
@@ -78,7 +78,8 @@ def _latency(browser: Browser) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, source in (("big", BIG), ("alternative", ALTERNATIVE), ("default", "")):
             write_notebook(Path(folder) / f"{name}.ipynb", source)
-        with attnlab_server(Path(folder)) as address:
+        with attnlab_pages(Path(folder), "--notebooks", folder) as server:
+            address = server.url
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
             ours = _times(page, f"{address}default", "key", MOVES)
             big = _times(page, f"{address}big", "key", MOVES)
@@ -108,13 +109,14 @@ def _first_use(browser: Browser) -> None:
         write_notebook(trivial, TRIVIAL)
         attention = Path(folder) / "attention.ipynb"
         write_notebook(attention, "")
-        with attnlab_server(Path(folder), warm=0) as ours, voila_server(trivial) as stock:
-            stock_times = [_first(browser, stock, "input[type=number]") for _ in range(3)]
-            own_times = [_first(browser, f"{ours}attention", ".attnlab-cell") for _ in range(3)]
-            useful = [_first(browser, f"{ours}attention", "h1") for _ in range(3)]
-        with attnlab_server(Path(folder), warm=2) as warm:
-            _first(browser, f"{warm}attention", ".attnlab-cell")
-            warm_times = [_first(browser, f"{warm}attention", ".attnlab-cell") for _ in range(3)]
+        serving = (Path(folder), "--notebooks", folder, "--warm")
+        with attnlab_pages(*serving, "0") as ours, stock_voila(Path(folder), trivial) as stock:
+            stock_times = [_first(browser, stock.url, "input[type=number]") for _ in range(3)]
+            own_times = [_first(browser, f"{ours.url}attention", ".attnlab-cell") for _ in range(3)]
+            useful = [_first(browser, f"{ours.url}attention", "h1") for _ in range(3)]
+        with attnlab_pages(*serving, "2") as warm:
+            _first(browser, f"{warm.url}attention", ".attnlab-cell")
+            warm_times = [_first(browser, f"{warm.url}attention", ".attnlab-cell") for _ in range(3)]
     base = statistics.median(stock_times)
     for name, times in (
         ("first use, trivial page of stock Voilà", stock_times),

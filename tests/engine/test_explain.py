@@ -81,7 +81,7 @@ def test_packed_heads(dtype: torch.dtype) -> None:
 
 
 def test_einsum_heads() -> None:
-    weights = [randn(2, 3, 4, seed=1), randn(2, 3, 4, seed=2), randn(2, 3, 5, seed=3), randn(2, 5, 3, seed=4)]
+    weights = [randn(2, 3, 2, seed=1), randn(2, 3, 2, seed=2), randn(2, 3, 1, seed=3), randn(2, 1, 3, seed=4)]
     all_right(recorded(lambda: einsum_attention(randn(2, 4, 3), *weights)))
 
 
@@ -114,7 +114,7 @@ def test_programs_made_by_chance(program: object) -> None:
     tape = run(program).tape
     faults, without = examined(tape)
     assert faults == []
-    assert without <= {"max", "min"}
+    assert without <= {"max", "min", "einsum"}  # positions; sums of ∞ in another order
 
 
 # ---------------------------------------------------------------- one call at a time
@@ -247,7 +247,10 @@ CALLS: dict[str, Callable[[], object]] = {
         torch.einsum("Zb,ba->Za", X, M),
         torch.einsum("Za,aB", X, M),
         torch.einsum("ij,jk->ik", [X, M]),
+        torch.einsum("ij,kj->ik", X[:, :0], M[:, :0]),
+        torch.einsum("ij,jk->ik", HARD[:, None], HARD[None]),
     ),
+    "einsum of infinities": lambda: torch.einsum("ij,k->ik", X, HARD),
     "einsum by numbers": lambda: torch.einsum(X, [0, 1], M, [1, 2], [0, 2]),
     # norms, embedding, loss
     "layer_norm": lambda: (
@@ -303,6 +306,7 @@ NO_RULE = {
     "torch.embedding": {"embedding"},
     "cross_entropy other forms": {"cross_entropy"},
     "cast that wraps": {"to"},
+    "einsum of infinities": {"einsum"},
     "bits as ints": {"view"},
 }
 

@@ -11,7 +11,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def find_browser(playwright: Playwright | None = None) -> str | None:
-    """Path of a Chromium or Chrome: `ATTNLAB_BROWSER`, then the PATH, then Playwright's own; None if there is none."""
+    """Path of a Chromium or Chrome: `ATTNLAB_BROWSER`, then the PATH, then Playwright's own, or None."""
     candidates = [os.environ.get("ATTNLAB_BROWSER"), *map(shutil.which, NAMES)]
     if playwright is not None:
         candidates.append(playwright.chromium.executable_path)

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 __all__ = ["DEFAULT_PRESET", "SECONDS", "ExplorablePage", "close", "number"]
 
 DEFAULT_PRESET = "three positions, causal"
-SECONDS = 5
+SECONDS = 15
 """How long anything may take, on a machine that is busy with other things."""
 
 _READ = """(root, stage) =>

@@ -305,6 +305,9 @@ def _places(draw: Draw, x: Tensor) -> tuple[object, ...]:
     """An index of any kind that fits."""
     found: list[object] = []
     for size in x.shape[: draw(st.integers(0, x.ndim))]:
+        if size == 0:
+            found.append(slice(None))
+            continue
         kinds = [
             st.integers(-size, size - 1),
             st.slices(size).filter(lambda s: s.step is None or s.step > 0),
@@ -378,6 +381,8 @@ def into(draw: Draw, pool: Pool) -> Step | None:
     def step(pool: Pool) -> Tensor:
         if torch.broadcast_shapes(pool[i].shape, pool[j].shape) != pool[k].shape:
             raise ValueError
+        if function is torch.matmul and k in (i, j):
+            raise ValueError  # torch says nothing, and overwrites what it still reads
         return function(pool[i], pool[j], out=pool[k])
 
     return step

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Server", "attnlab_pages", "jupyter_lab", "until"]
+__all__ = ["Server", "attnlab_pages", "jupyter_lab", "stock_voila", "until"]
 
 START_SECONDS = 90
 STOP_SECONDS = 20
@@ -30,6 +30,11 @@ class Server:
     """Its base address, with a slash at the end."""
     process: subprocess.Popen[bytes]
     log: Path
+
+    def waits_since(self, seconds: float) -> bool:
+        """Has every kernel been there for so long?"""
+        ages = [time.time() - psutil.Process(pid).create_time() for pid in self.kernels().values()]
+        return bool(ages) and min(ages) > seconds
 
     def kernels(self) -> dict[str, int]:
         """Id → process number of each kernel that runs now."""
@@ -89,6 +94,17 @@ def jupyter_lab(folder: Path, notebooks: Path) -> Iterator[Server]:
 
 
 @contextmanager
+def stock_voila(folder: Path, notebook: Path) -> Iterator[Server]:
+    """Voilà itself on one notebook, as anybody would start it."""
+    port = _free_port()
+    command = [*(sys.executable, "-m", "voila", str(notebook)), "--no-browser", f"--port={port}"]
+    # Its only page starts a kernel; a script of its own doesn't.
+    ready = f"http://localhost:{port}/voila/static/voila.js"
+    with _running(command, ready, folder / "voila.log", folder) as server:
+        yield Server(f"http://localhost:{port}/", server.process, server.log)
+
+
+@contextmanager
 def _running(
     command: Sequence[str], url: str, log: Path, folder: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
@@ -113,7 +129,7 @@ def _running(
             process.kill()
             process.wait()
         # Nothing of a test may outlive it, not even what a server left behind.
-        for child in children:
+        for child in psutil.wait_procs(children, timeout=2)[1]:
             with contextlib.suppress(psutil.Error):
                 child.kill()
 

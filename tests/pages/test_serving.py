@@ -19,6 +19,7 @@ from helpers.visits import Visits
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LIMIT = 6
+IDLE_SECONDS = 3
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,18 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
         f"TraceView(attend(x, x, x), labels={{'query': [{HOSTILE!r}, '<pad>'], 'key': ['<b>', '&amp;']}})",
     )
     (notebooks / "secret.csv").write_text("a,b\n")
-    arguments = ("--notebooks", str(notebooks), "--limit", str(LIMIT), "--idle-minutes", "0.05")
+    arguments = (
+        "--notebooks",
+        str(notebooks),
+        "--limit",
+        str(LIMIT),
+        "--idle-minutes",
+        str(IDLE_SECONDS / 60),
+    )
     with attnlab_pages(folder, *arguments, base_url="/school/room-1/") as server:
         yield School(server, gate)
+    log = server.log.read_text()
+    assert "Traceback" not in log, log[-3000:]
 
 
 def status(url: str) -> int:
@@ -86,6 +96,8 @@ def status(url: str) -> int:
 
 
 def test_something_useful_is_there_before_python_is(visits: Visits, school: School) -> None:
+    # A kernel that has waited longer than it may be idle begins anew when its visitor comes.
+    until(lambda: school.server.waits_since(IDLE_SECONDS + 2), seconds=40, what="a kernel has waited long")
     page = visits.open().page
     page.goto(f"{school.url}slow", wait_until="commit")
     expect(page.get_by_role("heading", level=1)).to_have_text("A slow start")

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -113,4 +114,4 @@ def _opening(cells: list[dict[str, Any]]) -> tuple[str, str]:
 
 def _plain(markdown: str) -> str:
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
-    return " ".join(re.sub(r"[*_`$\\]|<[^>]+>", "", text).split())
+    return " ".join(unescape(re.sub(r"[*_`$\\]|<[^>]+>", "", text)).split())

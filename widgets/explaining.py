@@ -1,6 +1,6 @@
 """From a recorded computation to what the panel of one number shows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,9 @@ def explain_cell(
         "note": "" if found.formula is not None else found.note,
         "inputs": _inputs(found) if found.formula is None else [],
         "source": _source(found.version),
-        "operands": [list(cell) for cell in _cells(found, _stages(versions))],
+        "operands": [
+            [name, list(place)] for name, place in dict.fromkeys(_cells(tape, found, _stages(versions)))
+        ],
     }
 
 
@@ -57,8 +59,14 @@ def _stages(versions: Mapping[str, Version]) -> dict[Version, str]:
     return {version: name for name, version in versions.items()}
 
 
-def _cells(found: Explanation, stages: Mapping[Version, str]) -> Iterable[tuple[str, list[int]]]:
-    """The operands as cells on the screen; what isn't shown itself is followed to where it was moved from."""
+def _cells(
+    tape: Tape, found: Explanation, stages: Mapping[Version, str]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The operands as cells on the screen.
+
+    What isn't shown itself is followed to where it was moved from, and inside one expression
+    (the product in `q @ k.mT / 2`) to what it was computed from.
+    """
     for operand in found.operands:
         version, index = operand.version, operand.index
         while version not in stages and version.call is not None and is_move(version.call, version.output):
@@ -66,8 +74,12 @@ def _cells(found: Explanation, stages: Mapping[Version, str]) -> Iterable[tuple[
             if before is None:
                 break
             version, index = before
-        if version in stages and len(index) == len(version.shape):
-            yield stages[version], list(index)
+        if len(index) != len(version.shape):
+            continue
+        if version in stages:
+            yield stages[version], index
+        elif version.call is not None and not any(version.call.spot.names):
+            yield from _cells(tape, explain(tape, version, index), stages)
 
 
 def _inputs(found: Explanation) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from attnlab.widgets import AttentionExplorable
+
 __all__ = ["DEFAULT_PRESET", "SECONDS", "ExplorablePage", "close", "number"]
 
 DEFAULT_PRESET = "three positions, causal"
@@ -241,6 +243,18 @@ class ExplorablePage:
         """Chooses an option."""
         self.control(name).select_option(value)
 
+    def choose_preset(self, name: str) -> None:
+        """Chooses a preset and waits until its switches and sizes are those on the screen."""
+        values = AttentionExplorable.presets[name]
+        self.choose("preset", name)
+        for switch in ("scale", "causal"):
+            expect(self.control(switch)).to_be_checked(checked=values.get(switch, True))
+        expect(self.control("query")).to_have_text(str(values["query"]))
+        for matrix in ("q", "k", "v"):
+            count = sum(map(len, values[matrix]))
+            expect(self.stage(matrix).locator(".attnlab-cell")).to_have_count(count)
+        expect(self.note()).to_have_text("")
+
     def set_switch(self, name: str, on: bool) -> None:
         """Switches on or off."""
         self.control(name).set_checked(on)
@@ -294,9 +308,8 @@ class ExplorablePage:
             "(root) => root.querySelectorAll('details[open] > summary').forEach((s) => s.click())"
         )
         # Another one first: choosing what is chosen already does nothing.
-        self.choose("preset", "two keys")
-        expect(self.stage("v").locator(".attnlab-cell")).to_have_count(2)
-        self.choose("preset", DEFAULT_PRESET)
+        self.choose_preset("two keys")
+        self.choose_preset(DEFAULT_PRESET)
         self.step(5)
         self.move("decimals", 4)
         self.set_switch("gradient", False)

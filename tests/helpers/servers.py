@@ -31,11 +31,6 @@ class Server:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def waits_since(self, seconds: float) -> bool:
-        """Has every kernel been there for so long?"""
-        ages = [time.time() - psutil.Process(pid).create_time() for pid in self.kernels().values()]
-        return bool(ages) and min(ages) > seconds
-
     def kernels(self) -> dict[str, int]:
         """Id → process number of each kernel that runs now."""
         found = {}

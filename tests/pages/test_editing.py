@@ -266,7 +266,7 @@ def test_reset_and_preset(explorable: ExplorablePage) -> None:
     explorable.shows("v", Q)
     expect(explorable.control("scale")).to_be_checked()
     expect(note).to_have_text("")
-    explorable.choose("preset", "plain dot product")
+    explorable.choose_preset("plain dot product")
     explorable.shows_cell("weights", 3, "0.1554")
     expect(explorable.control("causal")).not_to_be_checked()
     explorable.press("undo")

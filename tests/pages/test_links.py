@@ -17,8 +17,7 @@ from helpers.visits import Visits
 
 def change_everything(explorable: ExplorablePage) -> dict[str, object]:
     """A state in which nothing is as it was first; returns what it shows."""
-    explorable.choose("preset", "plain dot product")
-    explorable.shows_cell("weights", 3, "0.1554")
+    explorable.choose_preset("plain dot product")
     explorable.paste("v", "[[0.1, -2, 3], [1e-9, 5, 6], [7, 8, -0.125]]")
     explorable.type_into("q", 2, "-0.3")
     explorable.set_switch("scale", True)

@@ -125,7 +125,7 @@ def test_matrices_that_do_not_fit_keep_the_last_result(
 
 
 def test_causal_mask_of_unequal_lengths_says_its_alignment(explorable: ExplorablePage) -> None:
-    explorable.choose("preset", "cross lengths")
+    explorable.choose_preset("cross lengths")
     explorable.set_switch("causal", True)
     expect(explorable.message).to_have_text(
         "Causal mask with 2 queries, 5 keys, offset 3: "

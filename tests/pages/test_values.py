@@ -15,11 +15,8 @@ SHOWN = 0.5e-8 + 1e-12  # the screen rounds to eight digits
 
 def show(explorable: ExplorablePage, preset: Preset) -> None:
     """Brings a preset onto the screen: by its name where the page has it, by hand where not."""
-    if preset.name in AttentionExplorable.presets:
-        explorable.choose("preset", preset.name)
-    else:
-        explorable.choose("preset", preset.name.split(",")[0])
-    expect(explorable.note()).to_have_text("")
+    named = preset.name if preset.name in AttentionExplorable.presets else preset.name.split(",")[0]
+    explorable.choose_preset(named)
     for name in ("q", "k", "v"):
         wanted = getattr(preset, name)
         if explorable.numbers(name) != [list(row) for row in wanted]:

@@ -632,6 +632,16 @@ def test_the_names_of_the_mysteries() -> None:
     assert axes["merged"] == [*axes["returned"][:2], "width"] == ["batch", "time", "width"]
 
 
+def test_inside_one_expression_the_operands_are_those_on_the_screen() -> None:
+    """`q @ k.transpose(-2, -1) / …` is one line: the product has no name, its factors have."""
+    page = FrontEnd(four_mistakes())
+    found = chosen(page, keys_of(page.explorable, "scores")[0], [0, 1, 2, 0])
+    q, k = (keys_of(page.explorable, name)[-1] for name in "qk")
+    assert sorted(found["operands"]) == sorted(
+        [[q, [0, 1, 2, 0]], [q, [0, 1, 2, 1]], [k, [0, 1, 0, 0]], [k, [0, 1, 0, 1]]]
+    )
+
+
 def test_from_which_positions_a_wrong_merge_comes() -> None:
     """Understood cell by cell: row 1 of `merged` holds other positions than 1."""
     page = FrontEnd(four_mistakes())

@@ -18,7 +18,7 @@ test: $(VENV)/test
 	$(RUN) PYTHON=$(BIN)/python sh tests/run $(ARGS)
 
 unit: $(VENV)/test
-	$(RUN) $(BIN)/python -m pytest -q -m "not browser" $(ARGS)
+	$(RUN) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not browser" $(ARGS)
 
 lint: $(VENV)/dev $(VENV)/namespace/attnlab
 	$(BIN)/ruff check .

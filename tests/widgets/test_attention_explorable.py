@@ -487,7 +487,8 @@ class TestExports:
         page.resize("key", -1)
         page.control("export", "numbers")
         blocks = page.explorable.bar.clipboard["text"].split("\n\n")
-        stages = [s for s in page.explorable.trace.stages() if s.tensor.is_floating_point()]
+        shown = (s for s in page.explorable.trace.stages() if s.name != "dropped")  # not on this page
+        stages = [s for s in shown if s.tensor.is_floating_point()]
         assert [block.split(" · ")[0] for block in blocks] == [stage.name for stage in stages]
         for block, stage in zip(blocks, stages, strict=True):
             head, *rows = block.split("\n")

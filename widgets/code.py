@@ -130,6 +130,11 @@ def four_mistakes() -> CodeExplorable:
         axes={
             "x": ("batch", "time", "width"),
             "w_qkv": ("width", "qkv"),
+            "w_out": ("width", "out"),
+            "q": ("batch", "head", "query", "d_head"),
+            "k": ("batch", "head", "key", "d_head"),
+            "v": ("batch", "head", "key", "d_head"),
+            "future": ("query", "key"),
             "scores": ("batch", "head", "query", "key"),
             "heads": ("batch", "head", "query", "d_head"),
             "merged": ("batch", "time", "width"),

@@ -192,6 +192,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "dropout of zeros": lambda: F.dropout(torch.zeros(20), 0.5),
     "dropout of a transpose": lambda: F.dropout(torch.zeros(5, 4).T, 0.5),
     "dropout of infinities": lambda: F.dropout(torch.full((9,), math.inf), 0.5),
+    "dropout of a transpose of infinities": lambda: F.dropout(torch.full((5, 4), math.inf).T, 0.5),
     "dropout of all": lambda: F.dropout(HARD, 1.0),
     "dropout of none": lambda: (F.dropout(X, 0.0), F.dropout(X, 0.5, training=False)),
     "dropout in place": lambda: F.dropout(X.clone(), 0.5, inplace=True),

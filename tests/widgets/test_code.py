@@ -629,7 +629,12 @@ def test_the_names_of_the_mysteries() -> None:
     assert explorable.function == "mystery 1"
     axes = {stage["title"]: stage["axes"] for stage in explorable.view.stages.values()}
     assert axes["scores"] == axes["weights"] == ["batch", "head", "query", "key"]
-    assert axes["merged"] == [*axes["returned"][:2], "width"] == ["batch", "time", "width"]
+    assert axes["merged"] == ["batch", "time", "width"]
+    assert axes["returned"] == ["batch", "time", "out"]
+    assert axes["future"] == ["query", "key"]
+    unpacked, by_head = (explorable.view.stages[key]["axes"] for key in keys_of(explorable, "k"))
+    assert unpacked == ["batch", "time", "axis2"]
+    assert by_head == ["batch", "head", "key", "d_head"]
 
 
 def test_inside_one_expression_the_operands_are_those_on_the_screen() -> None:

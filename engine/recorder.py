@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jaxtyping
 import torch
@@ -26,6 +26,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attnlab.engine.source import Place, Spot, spot
+
+if TYPE_CHECKING:
+    from attnlab.engine.explain import Explanation
 
 __all__ = ["Call", "Tape", "Version", "record"]
 
@@ -197,6 +200,19 @@ class Tape(TorchFunctionMode):
         return result
 
     # ------------------------------------------------------------ reading
+
+    def explain(self, tensor: "Tensor | Version", index: Sequence[int] = ()) -> "Explanation":
+        """How the element of `tensor` at `index` was made: see `attnlab.engine.explain`."""
+        # Imported here because explanations are made of what is recorded, not the other way round.
+        from attnlab.engine.explain import explain
+
+        return explain(self, tensor, index)
+
+    def gradient(self, tensor: "Tensor | Version", index: Sequence[int] = ()) -> "dict[Version, Tensor]":
+        """∂ tensor[index] / ∂ every earlier tensor: see `attnlab.engine.gradient`."""
+        from attnlab.engine.gradient import gradient
+
+        return gradient(self, tensor, index)
 
     def version(self, tensor: Tensor) -> Version:
         """The newest recorded version of a tensor. Raises `KeyError` when the tape has never seen it."""

@@ -34,7 +34,8 @@ export function isLinked(flat, axes, shape, place) {
     // Numbered axes have no name: two of them belong together only by accident.
     if (wanted === undefined || /^axis\d+/.test(axes[axis])) continue;
     if (wanted !== i) return false;
-    shared += 1;
+    // A leading axis of one (a batch of one) is shared by everything: it links nothing.
+    if (shape[axis] > 1 || axis >= axes.length - 2) shared += 1;
   }
   return shared > 0;
 }

@@ -17,7 +17,7 @@ export function stepFor(event, base) {
  * Follows a pointer that went down on an editable cell. Sideways movement changes the number; a
  * press without movement selects the cell.
  */
-export function scrub(event, cell, { value, step, limit, change, done, signal }) {
+export function scrub(event, cell, { value, step, limit, change, done, tap, signal }) {
   if (event.button !== 0) return;
   const start = event.clientX;
   let moved = false;
@@ -38,9 +38,10 @@ export function scrub(event, cell, { value, step, limit, change, done, signal })
     },
     options,
   );
-  const end = () => {
+  const end = (last) => {
     controller.abort();
     if (moved) done();
+    else if (last.type === "pointerup") tap();
   };
   cell.addEventListener("pointerup", end, options);
   cell.addEventListener("pointercancel", end, options);

@@ -364,7 +364,14 @@ class Explorable(ipywidgets.VBox):
         return replace(result, tape=tape)
 
     def _explained(self, last: Result) -> dict[str, Any]:
-        """The panel of the chosen number, and its gradients when they are asked for."""
+        """The panel of the chosen number; nothing where it can't be explained: the numbers matter more."""
+        try:
+            return self._explanation(last)
+        except Exception:
+            _log.exception("%r could not be explained", self.view.selected)
+            return {}
+
+    def _explanation(self, last: Result) -> dict[str, Any]:
         chosen = self.view.selected
         if last.tape is None or chosen is None:
             return {}

@@ -193,24 +193,23 @@ export function paintCell(cell, value, context) {
   if (cell.look !== look) {
     td.dataset.look = look;
     cell.look = look;
-    // The number is read out as it stands; the looks that need a word get one.
-    const word = context.words.looks[look];
-    if (word) td.setAttribute("aria-label", look === "unreached" ? word : `${text}, ${word}`);
-    else td.removeAttribute("aria-label");
-  } else if (context.words.looks[look] && look !== "unreached" && cell.spoken !== text) {
-    td.setAttribute("aria-label", `${text}, ${context.words.looks[look]}`);
   }
-  cell.spoken = text;
   const slope = look === "unreached" ? undefined : context.slopes?.[flat];
   const under = slope === undefined ? "" : formatNumber(slope, 3);
   if (cell.under !== under) {
-    // Drawn below the number by the style sheet; spoken with it.
+    // Drawn below the number by the style sheet.
     if (under) td.dataset.gradient = under;
     else delete td.dataset.gradient;
-    if (under) td.setAttribute("aria-label", `${text}, ${fill(context.words.gradientOf, under)}`);
-    else td.removeAttribute("aria-label");
     cell.under = under;
-    cell.look = under ? null : cell.look;
+  }
+  // A number is read out as it stands; a look that needs a word, and a gradient, are read with it.
+  const word = context.words.looks[look];
+  const spoken = [look === "unreached" ? "" : text, word, under && fill(context.words.gradientOf, under)];
+  const label = word || under ? spoken.filter(Boolean).join(", ") : "";
+  if (cell.label !== label) {
+    if (label) td.setAttribute("aria-label", label);
+    else td.removeAttribute("aria-label");
+    cell.label = label;
   }
   let share = 0;
   if (slope !== undefined) share = Number.isFinite(slope) && context.steepest ? slope / context.steepest : 0;

@@ -598,9 +598,8 @@ function createView(model, el, signal, shared) {
     const cell = cellAt(event);
     if (!cell || editing?.cell === cell) return;
     focusCell(cell);
-    select(cell);
     event.preventDefault(); // no text selection while dragging
-    if (!stages[cell.stage].editable) return;
+    if (!stages[cell.stage].editable) return select(cell);
     shared.endGesture();
     scrub(event, cell.td, {
       value: valueOf(cell.stage, cell.flat),
@@ -608,6 +607,8 @@ function createView(model, el, signal, shared) {
       limit: stages[cell.stage].limit,
       change: (value) => changeCell(cell, value),
       done: shared.endGesture,
+      // A drag doesn't choose: the formula of another number can be watched meanwhile.
+      tap: () => select(cell),
       signal,
     });
   });

@@ -63,6 +63,7 @@ def test_dragging_scrubs_a_number(explorable: ExplorablePage) -> None:
     explorable.shows("scores", [["2.0000", "0", "1.0000"], SCORES[1], ["2.0000", "1.0000", "2.0000"]])
     explorable.scrub("k", 0, -60)
     explorable.shows_cell("k", 0, "0.5000")
+    explorable.shows_cell("scores", 0, "0.5000")  # what is dragged shows at once, before Python has it
     explorable.press("undo")
     explorable.shows_cell("k", 0, "2.0000")
     explorable.press("undo")

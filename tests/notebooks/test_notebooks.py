@@ -101,7 +101,7 @@ def test_notebook_runs_from_top_to_bottom_in_silence(run: nbformat.NotebookNode)
             True,
             marks=pytest.mark.xfail(
                 strict=True,
-                reason="nbconvert prefers a saved widget to all else, and draws it with a script from elsewhere",
+                reason="nbconvert prefers a saved widget, and draws it with a script from elsewhere",
             ),
         ),
     ],

@@ -73,6 +73,8 @@ class TestAnyTrace:
         view = TraceView(trace)
         shown = {name: decoded(sent) for name, sent in view.answer["arrays"].items()}
         for stage in trace.stages():
+            if stage.name == "empty_rows":
+                continue  # a flag for pages that show it; a bare trace shows its NaN
             # One mask for all batches and heads is sent for each of them, lined up by axis name.
             whole = stage.tensor.expand(trace.scores.shape) if stage.name == "allowed" else stage.tensor
             assert same_numbers(shown[stage.name], whole), stage.name

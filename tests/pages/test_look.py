@@ -3,50 +3,20 @@
 Pictures of it all are left in artifacts/screenshots to be looked at.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
 from helpers.explorable_page import ExplorablePage
+from helpers.look import audit, fits, picture, theme
 from helpers.servers import Server
 from helpers.visits import Visits
 
 PICTURES = Path(__file__).parents[2] / "artifacts" / "screenshots"
 WIDTHS = (360, 800, 1440)
 HEIGHT = 1000
-AUDIT = Axe()
-
-
-def audit(page: Page, within: str | None = None) -> None:
-    """No violation of any rule of axe."""
-    found = AUDIT.run(page, context=within) if within else AUDIT.run(page)
-    told = [
-        [violation["id"], violation["help"], *(node["html"][:160] for node in violation["nodes"][:4])]
-        for violation in found.response["violations"]
-    ]
-    assert not told, json.dumps(told, indent=1)
-
-
-def picture(page: Page | Locator, name: str) -> None:
-    """Leaves a picture for people."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    path = PICTURES / f"{name}.png"
-    if isinstance(page, Page):
-        page.screenshot(path=path, full_page=True, animations="disabled")
-    else:
-        page.screenshot(path=path, animations="disabled")
-
-
-def fits(page: Page) -> None:
-    """The page does not scroll sideways."""
-    wide, window = page.evaluate(
-        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-    )
-    assert wide <= window, f"{wide} px of content in {window} px"
 
 
 @pytest.fixture
@@ -60,12 +30,6 @@ def sized(page_explorable: ExplorablePage) -> Iterator[ExplorablePage]:
 def resize(explorable: ExplorablePage, width: int) -> None:
     explorable.page.set_viewport_size({"width": width, "height": HEIGHT})
     explorable.page.wait_for_function("(width) => innerWidth === width", arg=width)
-
-
-def theme(page: Page, name: str) -> None:
-    page.emulate_media(color_scheme=name)  # type: ignore[arg-type]
-    expect(page.locator("html")).to_have_attribute("data-attnlab-theme", name)
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str(name == "light").lower())
 
 
 def invalid(explorable: ExplorablePage) -> None:

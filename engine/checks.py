@@ -17,13 +17,15 @@ class Check:
     """One claim, measured.
 
     `measured` is the number that was found, `bound` the largest one with which the claim holds
-    (0 = exactly), `how` says what was compared with what.
+    (0 = exactly), `how` says what was compared with what. `counted` names what `measured` counts
+    ("elements misplaced"); without it `measured` is an error in the units of the numbers.
     """
 
     name: str
     measured: float
     bound: float
     how: str
+    counted: str = ""
 
     @property
     def holds(self) -> bool:

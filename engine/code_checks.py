@@ -161,6 +161,7 @@ def _positions_stay(moves: list[Call], heads: Version) -> Check | None:
         float(min(misplaced)),
         0.0,
         f"numbers in row t of the merged heads that come from another position than t, of {places.numel()}",
+        counted=f"of {places.numel()} numbers from another position",
     )
 
 

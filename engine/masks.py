@@ -51,10 +51,12 @@ def causal_alignment(queries: int, keys: int, offset: int | None = None) -> str:
         return ""
     if offset is None:
         offset = keys - queries
-    told = f"{queries} queries, {keys} keys, offset {offset}"
+    told = f"{queries} queries, {keys} keys, offset {offset}".replace("-", "\N{MINUS SIGN}")
     if offset < 0:
         why = "aligned at the last key, so " if offset == keys - queries else ""
-        return f"{told}: {why}no key is allowed for the first {min(-offset, queries)}"
+        empty = min(-offset, queries)
+        which = "query 0" if empty == 1 else f"queries 0 to {empty - 1}"
+        return f"{told}: {why}no key is allowed for {which}"
     last = min(offset, keys - 1)
     return f"{told}: {offset} keys precede the first query, so query 0 may read keys 0 to {last}"
 

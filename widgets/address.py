@@ -7,8 +7,9 @@ from urllib.parse import parse_qsl, quote
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import format_matrix
+from attnlab.engine import format_matrix, format_number
 from attnlab.widgets.matrix import Matrix
+from attnlab.widgets.number import Number
 
 __all__ = ["decode", "encode"]
 
@@ -48,11 +49,13 @@ def _text(value: Any) -> str:
     if isinstance(value, Tensor):
         rows = value.reshape(-1, value.shape[-1] if value.ndim else 1)
         return format_matrix(rows, row_separator=";", separator=",")
+    if isinstance(value, float):
+        return format_number(value)
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _value(trait: t.TraitType, name: str, text: str) -> Any:
-    if isinstance(trait, Matrix):
+    if isinstance(trait, Matrix | Number):
         return trait.validate(None, text)
     if isinstance(trait, t.Bool):
         if text not in ("0", "1"):

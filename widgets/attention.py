@@ -148,13 +148,13 @@ class AttentionExplorable(Explorable):
                 "role": "value",
                 "bar": True,
             },
-            "row_scores": {"title": "q·k", "axes": ["key"], "step": 1},
-            "row_scaled": {"title": "scaled", "axes": ["key"], "step": 2},
-            "row_masked": {"title": "masked", "axes": ["key"], "step": 3, "masked": "row_allowed"},
-            "row_weights": {"title": "weight", "axes": ["key"], "step": 4, "masked": "row_allowed"},
-            "row_weighted": {"title": "weight × value", "axes": ["key", "d_v"], "step": 5},
-            "weight_sum": {"title": "sum of the weights", "axes": [], "step": 4},
-            "row_output": {"title": "output row", "axes": ["d_v"], "step": 5},
+            "row_scores": {"title": "q·k", "axes": ["key"], "of": ["query"], "step": 1},
+            "row_scaled": {"title": "scaled", "axes": ["key"], "of": ["query"], "step": 2},
+            "row_masked": {"title": "masked", "axes": ["key"], "of": ["query"], "step": 3, "masked": "row_allowed"},
+            "row_weights": {"title": "weight", "axes": ["key"], "of": ["query"], "step": 4, "masked": "row_allowed"},
+            "row_weighted": {"title": "weight × value", "axes": ["key", "d_v"], "of": ["query"], "step": 5},
+            "weight_sum": {"title": "sum of the weights", "axes": [], "of": ["query"], "step": 4},
+            "row_output": {"title": "output row", "axes": ["d_v"], "of": ["query"], "step": 5},
         }
 
     def layout_blocks(self) -> list[dict[str, Any]]:

@@ -23,10 +23,16 @@ export function placeOf(flat, axes, shape) {
 
 /**
  * Is the cell at `flat` linked with `place`? They must share at least one axis and agree on all
- * that they share; an axis that only one of them has doesn't matter.
+ * that they share; an axis that only one of them has doesn't matter. `fixed` are further axes of
+ * the stage, along which it shows a single position.
  */
-export function isLinked(flat, axes, shape, place) {
+export function isLinked(flat, axes, shape, place, fixed = {}) {
   let shared = 0;
+  for (const [axis, i] of Object.entries(fixed)) {
+    if (place[axis] === undefined) continue;
+    if (place[axis] !== i) return false;
+    shared += 1;
+  }
   for (let axis = axes.length - 1; axis >= 0; axis--) {
     const i = flat % shape[axis];
     flat = Math.floor(flat / shape[axis]);

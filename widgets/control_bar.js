@@ -2,6 +2,7 @@
 // It also keeps the state of its explorable in the page's address, where the page is its own.
 
 import { keepKeys, make } from "./elements.js";
+import { plainNumber } from "./numbers.js";
 import { createRequests } from "./requests.js";
 
 const PATIENCE_MS = 10_000;
@@ -28,8 +29,10 @@ function openedSearch() {
 /** The page's address with this explorable's state; what other explorables and pages keep there stays. */
 export function addressWith(href, own, state) {
   const url = new URL(href);
-  const kept = [...url.searchParams].filter(([name]) => !own.includes(name));
-  const query = [...kept.map((pair) => pair.map(encodeURIComponent).join("=")), ...(state ? [state] : [])].join("&");
+  const nameOf = (pair) => new URLSearchParams(pair).keys().next().value;
+  // As they are written: encoding them anew would make commas unreadable.
+  const kept = url.search.slice(1).split("&").filter((pair) => pair && !own.includes(nameOf(pair)));
+  const query = [...kept, ...(state ? [state] : [])].join("&");
   url.search = query;
   return url.href;
 }
@@ -110,8 +113,8 @@ export default () => {
     },
 
     render({ model, el, signal }) {
-      const push = (name, value) => {
-        const id = requests.push({ name, value, key: name });
+      const push = (name, value, gesture) => {
+        const id = requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) });
         unanswered.set(name, { value, id });
         views.forEach((view) => view.paint());
       };
@@ -149,6 +152,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
   let painters = [];
   let notice;
   let noticeTimer;
+  let gesture = 0;
 
   const valueOf = (name) => (unanswered.has(name) ? unanswered.get(name).value : model.get("values")[name]);
   const isDisabled = (name) => model.get("disabled").includes(name);
@@ -221,6 +225,44 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     return holder;
   }
 
+  /** A range over given values; one drag is one gesture. `typed` adds a field that takes any number. */
+  function slider({ name, label, values, texts, typed }) {
+    const holder = make("div", "attnlab-control attnlab-slider");
+    const id = `attnlab-${name}-${unique}`;
+    const title = make("label", "attnlab-label", label);
+    title.htmlFor = id;
+    const range = make("input", "attnlab-range");
+    range.id = id;
+    range.type = "range";
+    range.dataset.name = name;
+    range.min = 0;
+    range.max = values.length - 1;
+    range.step = 1;
+    const nearest = (value) => values.reduce((best, v, i) => (Math.abs(v - value) < Math.abs(values[best] - value) ? i : best), 0);
+    range.addEventListener("input", () => push(name, values[range.value], gesture));
+    range.addEventListener("change", () => (gesture += 1));
+    const shown = typed ? make("input", "attnlab-number-field") : make("output", "attnlab-count");
+    shown.dataset.name = `${name}-shown`;
+    if (typed) {
+      shown.type = "text";
+      shown.inputMode = "decimal";
+      shown.setAttribute("aria-label", label);
+      shown.addEventListener("change", () => push(name, shown.value.trim()));
+    }
+    holder.append(title, range, shown);
+    painters.push(() => {
+      const value = valueOf(name);
+      const at = nearest(Number(value));
+      const text = values[at] === Number(value) ? texts[at] : plainNumber(Number(value));
+      range.value = at;
+      range.setAttribute("aria-valuetext", text);
+      if (!typed) shown.textContent = text;
+      // What was typed stays until it is answered; what was refused stays to be mended.
+      else if (!unanswered.has(name) && root.getRootNode().activeElement !== shown) shown.value = text;
+    });
+    return holder;
+  }
+
   /** Steps of a computation: radio buttons, so that the arrow keys work as everywhere. */
   function steps({ name, label, options }) {
     const holder = make("fieldset", "attnlab-steps");
@@ -284,7 +326,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     return holder;
   }
 
-  const builders = { select, toggle, stepper, steps, command, link, menu };
+  const builders = { select, toggle, stepper, slider, steps, command, link, menu };
 
   function build() {
     painters = [];

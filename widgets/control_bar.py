@@ -6,10 +6,11 @@ from typing import Any
 import anywidget
 import traitlets as t
 
+from attnlab.engine import format_number
 from attnlab.widgets._script import script, style
 from attnlab.widgets.words import BAR_WORDS
 
-__all__ = ["Command", "Control", "ControlBar", "Link", "Menu", "Select", "Stepper", "Steps", "Toggle"]
+__all__ = ["Command", "Control", "ControlBar", "Link", "Menu", "Select", "Slider", "Stepper", "Steps", "Toggle"]
 
 Control = dict[str, Any]
 
@@ -35,6 +36,20 @@ def Toggle(name: str, label: str) -> Control:  # noqa: N802
 def Stepper(name: str, label: str, *, less: str, more: str, minimum: int = 0) -> Control:  # noqa: N802
     """A whole number from `minimum` to the bar's limit of that name, by two buttons: `less` and `more`."""
     return {"kind": "stepper", "name": name, "label": label, "less": less, "more": more, "minimum": minimum}
+
+
+def Slider(  # noqa: N802
+    name: str, label: str, values: Sequence[float], *, texts: Sequence[str] = (), typed: bool = False
+) -> Control:
+    """One of `values` by dragging; `typed` adds a field that takes any number."""
+    return {
+        "kind": "slider",
+        "name": name,
+        "label": label,
+        "values": list(values),
+        "texts": list(texts or map(format_number, values)),
+        "typed": typed,
+    }
 
 
 def Steps(name: str, label: str, options: Sequence[tuple[int, str]]) -> Control:  # noqa: N802
@@ -74,7 +89,7 @@ class ControlBar(anywidget.AnyWidget):
     disabled: t.List[Any] = t.List().tag(sync=True)
     """Names of commands that would do nothing now."""
     request = t.Dict().tag(sync=True, echo_update=False)
-    """The newest changes of the reader: {id, edits: [{name, value}]}."""
+    """The newest changes of the reader: {id, edits: [{name, value, gesture}]}; one gesture is one step of undo."""
     ack = t.Dict({"id": 0, "nonce": ""}).tag(sync=True, echo_update=False)
     """The request that has been dealt with."""
     search = t.Unicode().tag(sync=True, echo_update=False)

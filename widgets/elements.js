@@ -1,5 +1,7 @@
 // Making elements. Text always goes in as text, never as HTML.
 
+export const SVG = "http://www.w3.org/2000/svg";
+
 export function make(tag, className, text) {
   const element = document.createElement(tag);
   if (className) element.className = className;

@@ -8,7 +8,7 @@ import html
 import logging
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from attnlab.widgets.explaining import explain_cell, gradients
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Matrix, same_bits
 from attnlab.widgets.measure_text import measured
+from attnlab.widgets.plots import Plot, Plotter
 from attnlab.widgets.read_only import plain
 from attnlab.widgets.trace_view import TraceView, answer
 from attnlab.widgets.words import AXIS_NAMES
@@ -54,6 +55,10 @@ class Result:
     """How each stage is drawn, where that depends on the result."""
     layout_blocks: Sequence[Mapping[str, Any]] | None = None
     """The blocks of the view, where they depend on the result."""
+    plots: Mapping[str, Plot] = field(default_factory=dict)
+    """Plots by name, drawn after the numbers have been sent."""
+    tags: Sequence[Mapping[str, Any]] = ()
+    """Elements that are followed from stage to stage: {label, cells: {stage: index}}."""
     stopped: str = ""
     """Why the computation ended early; what came before is shown."""
 
@@ -81,7 +86,6 @@ class Explorable(ipywidgets.VBox):
     def __init__(self, *, preset: str | None = None, name: str = "", **values: Any) -> None:
         self._ready = False
         self._depth = 0
-        self._gesture: Any = None
         self._refused: dict[str, Any] | None = None
         self._refusal = ""
         self._answered = (0, "")
@@ -97,6 +101,7 @@ class Explorable(ipywidgets.VBox):
             controls=self.controls(), address_names=[name + "." * bool(name) + n for n in self._addressed()]
         )
         self.view = TraceView(stages=self.stages(), layout_blocks=self.layout_blocks())
+        self.plotter = Plotter(self._show_plots)
         super().__init__()
         self.set_trait("name", name)
         self.add_class("attnlab-explorable")
@@ -212,6 +217,8 @@ class Explorable(ipywidgets.VBox):
         """Frees the widgets of both sides."""
         # Python also closes an explorable whose constructor was refused before it had any parts.
         parts = [vars(self)[part] for part in ("bar", "view") if part in vars(self)]
+        if "plotter" in vars(self):
+            self.plotter.stop()
         for widget in (*parts, self):
             widget.unobserve_all()
             if isinstance(widget.layout, ipywidgets.Layout):
@@ -271,7 +278,7 @@ class Explorable(ipywidgets.VBox):
                 self._apply(state)
 
     @contextmanager
-    def _batch(self, *, record: bool = True) -> Iterator[None]:
+    def _batch(self, *, record: bool = True, gesture: Any = None) -> Iterator[None]:
         """Changes inside are one change: one computation, one step of undo."""
         self._depth += 1
         try:
@@ -281,7 +288,7 @@ class Explorable(ipywidgets.VBox):
         # Not reached after an exception: whoever catches it decides what to show.
         if self._depth == 0:
             if self._ready and record:
-                self._history.record(self._undoable())
+                self._history.record(self._undoable(), gesture)
             self._refresh()
 
     def _on_trait(self, change: Any) -> None:
@@ -338,6 +345,7 @@ class Explorable(ipywidgets.VBox):
                 refused=self._refused,
                 wrong=wrong,
                 texts=last.texts,
+                tags=last.tags,
                 checks=[
                     {"name": c.name, "text": measured(c), "how": c.how, "holds": c.holds, "step": step}
                     for c, step in last.checks
@@ -345,6 +353,10 @@ class Explorable(ipywidgets.VBox):
                 **(self._explained(last) if state in ("ready", "stopped") else {}),
             )
         self._show_controls(last)
+        self.plotter.draw(last.plots)
+
+    def _show_plots(self, svgs: Mapping[str, str]) -> None:
+        self.view.plots = dict(svgs)
 
     def matrices(self) -> dict[str, Tensor]:
         """The inputs as ordinary tensors, for `compute`."""
@@ -466,7 +478,7 @@ class Explorable(ipywidgets.VBox):
             text = edit["text"] if "text" in edit else repr(float(edit["value"]))
             matrix[index] = parse_number(text, name=where, limit=trait.limit)
         except MatrixError as error:
-            raise MatrixError(str(error), *index[-2:]) from None
+            raise MatrixError(str(error), *(index[-2:] if len(index) > 1 else ())) from None
         setattr(self, name, matrix)
 
     def _resize(self, axis: str, by: int) -> None:
@@ -485,13 +497,18 @@ class Explorable(ipywidgets.VBox):
             else:
                 shape = list(matrix.shape)
                 shape[dim] = 1
-                matrix = torch.cat([matrix, torch.zeros(shape, dtype=matrix.dtype)], dim)
+                matrix = torch.cat([matrix, torch.full(shape, trait.blank, dtype=matrix.dtype)], dim)
             resized[name] = matrix
         self._apply(resized)
 
     def _command(self, name: str) -> None:
         # "revert" gives a refused input up; every request begins by forgetting it.
-        {"undo": self.undo, "redo": self.redo, "reset": self.reset, "revert": lambda: None}[name]()
+        commands = {"undo": self.undo, "redo": self.redo, "reset": self.reset, "revert": lambda: None}
+        (commands | self.commands())[name]()
+
+    def commands(self) -> dict[str, Callable[[], None]]:
+        """Buttons of this page's own, by name."""
+        return {}
 
     def _on_bar_request(self, change: Any) -> None:
         number, nonce, edits = _received(change["new"])
@@ -499,16 +516,23 @@ class Explorable(ipywidgets.VBox):
         for edit in edits:
             name, value = str(edit.get("name")), edit.get("value")
             try:
-                if name in ("undo", "redo", "reset"):
-                    self._command(name)
+                if name in ("undo", "redo", "reset") or name in self.commands():
+                    with self._batch(record=name not in ("undo", "redo")):
+                        self._command(name)
                 elif name == "preset":
                     with self._batch():
                         self._apply(self._preset_values(str(value)))
                 elif name in self._switches or name in self._options:
-                    with self._batch():
+                    gesture = (nonce, edit["gesture"]) if "gesture" in edit else None
+                    with self._batch(gesture=gesture):
                         setattr(self, name, value)
                 else:
                     self.export(name, value)
+            except MatrixError as error:
+                # Typed by the reader: told on the page, with the number that was refused.
+                self._refused = {"input": name, "index": None, "text": str(value), "row": None}
+                self._refusal = _sentence(str(error))
+                self._refresh()
             except (KeyError, TypeError, ValueError, t.TraitError) as error:
                 _log.warning("a change of %r was refused: %s", name, error)
                 self._refresh()

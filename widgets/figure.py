@@ -2,6 +2,7 @@
 
 import io
 import math
+import threading
 
 from matplotlib import rc_context
 from matplotlib.colors import LinearSegmentedColormap
@@ -19,13 +20,17 @@ _SIGNED = LinearSegmentedColormap.from_list("attnlab signed", ["#E08A4F", "#FFFF
 _UNIT = LinearSegmentedColormap.from_list("attnlab unit", ["#FFFFFF", "#9678C8"])
 
 
+_SETTINGS = threading.Lock()
+
+
 class StageFigure(Figure):
     """A figure that a notebook shows by itself, as SVG with its title as alternative text."""
 
     def svg(self) -> str:
         """The figure as an SVG text, selectable and scalable, with a title for screen readers."""
         buffer = io.StringIO()
-        with rc_context({"svg.fonttype": "none"}):
+        # matplotlib's settings are one for all threads, and plots are drawn in one of their own.
+        with _SETTINGS, rc_context({"svg.fonttype": "none"}):
             self.savefig(buffer, format="svg", metadata={"Title": self.get_label(), "Date": None})
         text = buffer.getvalue()
         return text[text.index("<svg") :].replace(

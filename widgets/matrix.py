@@ -7,10 +7,10 @@ import torch
 import traitlets
 from torch import Tensor
 
-from attnlab.engine import MatrixError, parse_matrix, require_in_range
-from attnlab.widgets.read_only import ReadOnlyTensor, read_only
+from attnlab.engine import MatrixError, format_number, parse_matrix, require_in_range
+from attnlab.widgets.read_only import ReadOnlyTensor, plain, read_only
 
-__all__ = ["Matrix", "same_bits"]
+__all__ = ["Mask", "Matrix", "same_bits"]
 
 
 class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
@@ -18,11 +18,13 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
 
     Takes a tensor, nested lists, a NumPy array, or text as `parse_matrix` reads it. Entries are
     finite, from −`limit` to `limit`; at most `max_size` along each axis. `axes` names the axes,
-    `label` begins each message. With `shape` the shape is fixed, and may have any number of axes;
-    as text its rows stand one after the other.
+    `label` begins each message. With one axis it is a single row. With `shape` the shape is fixed, and
+    may have any number of axes; as text its rows stand one after the other.
     """
 
     info_text = "a matrix of numbers"
+    blank = 0.0
+    """What a new row or column holds."""
 
     def __init__(
         self,
@@ -46,12 +48,15 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
     def validate(self, obj: Any, value: Any) -> ReadOnlyTensor:
         if self.shape is not None:
             return self._shaped(value, self.shape)
+        one_row = len(self.axes) == 1
         limits: dict[str, Any] = {
             "name": self.label,
-            "max_rows": self.max_size,
+            "max_rows": 1 if one_row else self.max_size,
             "max_columns": self.max_size,
             "limit": self.limit,
         }
+        if one_row:
+            return self._row(value, limits)
         if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 and value.ndim == 2:
             require_in_range(value, **limits)
             return value
@@ -69,6 +74,18 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         matrix = value.detach().to(torch.float64)
         require_in_range(matrix, **limits)
         return read_only(matrix)
+
+    def _row(self, value: Any, limits: dict[str, Any]) -> ReadOnlyTensor:
+        if isinstance(value, str):
+            return read_only(parse_matrix(value, **limits)[0])
+        try:
+            row = torch.as_tensor(value).detach().to(torch.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise MatrixError(f"{self.label}: expected a row of numbers, got {error}") from None
+        if row.ndim != 1:
+            raise MatrixError(f"{self.label}: expected one row of numbers, got {row.ndim} axes")
+        require_in_range(row[None], **limits)
+        return read_only(row)
 
     def _shaped(self, value: Any, shape: tuple[int, ...]) -> ReadOnlyTensor:
         columns = shape[-1] if shape else 1
@@ -96,7 +113,23 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         )
 
 
+class Mask(Matrix):
+    """A boolean matrix, written with 0 and 1; True = kept, or may read."""
+
+    info_text = "a matrix of 0 and 1"
+    blank = 1.0
+
+    def validate(self, obj: Any, value: Any) -> ReadOnlyTensor:
+        numbers = plain(super().validate(obj, value))
+        wrong = numbers[(numbers != 0) & (numbers != 1)]
+        if wrong.numel():
+            raise MatrixError(f"{self.label}: expected only 0 and 1, got {format_number(float(wrong[0]))}")
+        return read_only(numbers.bool())
+
+
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Are two float64 matrices equal, −0 told apart from 0?"""
+    """Are two matrices equal, −0 told apart from 0?"""
     with torch._C.DisableTorchFunctionSubclass():  # it is asked for every state of every drag
-        return a is b or (a.shape == b.shape and torch.equal(a.view(torch.int64), b.view(torch.int64)))
+        if a is b or a.shape != b.shape or a.dtype != b.dtype:
+            return a is b
+        return torch.equal(a, b) if a.dtype == torch.bool else torch.equal(a.view(torch.int64), b.view(torch.int64))

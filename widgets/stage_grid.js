@@ -73,6 +73,7 @@ export function stageFigure(name, spec, shape, words, labels) {
   const figure = make("div", "attnlab-stage");
   figure.dataset.stage = name;
   figure.dataset.ramp = spec.ramp ?? "";
+  if (spec.bars) figure.dataset.bars = "true";
   figure.append(stageCaption(name, spec, shape, words));
   const { count, rows, columns } = facetsOf(shape);
   const rowAxis = spec.axes.at(-2);
@@ -84,7 +85,9 @@ export function stageFigure(name, spec, shape, words, labels) {
     const holder = make("div", "attnlab-facet");
     let place = "";
     if (count > 1) {
-      place = placeText(words, spec.axes.slice(0, -2), shape.slice(0, -2), facet);
+      // A leading axis of one position tells nothing apart.
+      const index = unravel(facet, shape.slice(0, -2));
+      place = index.flatMap((i, axis) => (shape[axis] > 1 ? [`${axisName(words, spec.axes[axis])} ${i}`] : [])).join(", ");
       holder.append(make("div", "attnlab-facet-name", place));
     }
     const named = [spec.title ?? name, place, shapeText(words, spec.axes, shape)].filter(Boolean).join(", ");
@@ -165,6 +168,7 @@ export function stageTable(block, stages, shapes, words, labels, title) {
       }
     });
     body.append(line);
+    cells.position = i;
     lines.push(cells);
   }
   const scroller = make("div", "attnlab-scroll");
@@ -220,6 +224,13 @@ export function paintCell(cell, value, context) {
     td.dataset.tone = tone;
     cell.tone = tone;
   }
+  if (context.bars) {
+    const height = `${Math.round(Math.min(1, Math.max(0, value || 0)) * 1000) / 10}%`;
+    if (cell.height !== height) {
+      td.style.setProperty("--attnlab-height", height);
+      cell.height = height;
+    }
+  }
   const amount = Math.round(Math.min(1, Math.abs(share)) * 100);
   if (cell.amount !== amount) {
     td.style.setProperty("--attnlab-amount", `${amount}%`);
@@ -228,18 +239,20 @@ export function paintCell(cell, value, context) {
 }
 
 /** A small bar with its range: colours are never the only carrier, and never without a scale. */
-export function colourBar(ramp) {
+export function colourBar() {
   const bar = make("div", "attnlab-bar");
-  bar.dataset.ramp = ramp;
   bar.setAttribute("aria-hidden", "true");
   const scale = make("div", "attnlab-bar-scale");
   const ends = [make("span"), make("span"), make("span")];
-  scale.append(...(ramp === "unit" ? [ends[0], ends[2]] : ends));
+  scale.append(...ends);
   bar.append(make("div", "attnlab-bar-ramp"), scale);
   return {
     bar,
-    paint(largest) {
-      if (ramp === "unit") {
+    /** Gradients lie over the numbers with a ramp of their own, so `shown` may differ from `ramp`. */
+    paint(largest, shown) {
+      bar.dataset.ramp = shown;
+      ends[1].hidden = shown === "unit";
+      if (shown === "unit") {
         ends[0].textContent = "0";
         ends[2].textContent = "1";
       } else {

@@ -2,13 +2,16 @@
 // Uses only the widget model (get, set, on, off, save_changes) and the element it is given.
 
 import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
-import { isLinked, placeOf, ravel } from "./axes.js";
+import { isLinked, placeOf, ravel, unravel } from "./axes.js";
 import { createRequests } from "./requests.js";
 import { fill, keepKeys, make } from "./elements.js";
 import { isLarge, stageCanvas } from "./stage_canvas.js";
 import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
 import { createTextBoxes } from "./text_box.js";
 import { explanationPanel } from "./explanation.js";
+import { plotHolder } from "./plots.js";
+import { sortable } from "./table_sort.js";
+import { trailLayer } from "./trail.js";
 import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
 const STEP = 0.1;
@@ -112,6 +115,8 @@ function createView(model, el, signal, shared) {
   let editing = null;
   let busyTimer = null;
   let canvases = [];
+  let plots = [];
+  const trail = trailLayer(root, signal);
   const textBoxes = createTextBoxes({
     messageId,
     send(name, text) {
@@ -123,8 +128,13 @@ function createView(model, el, signal, shared) {
 
   const cellsOf = (name) => grids.flatMap((grid) => grid.rows.flat()).filter((cell) => cell.stage === name);
   const cellAt = (event) => byElement.get(event.target.closest?.(".attnlab-cell"));
-  const place = (cell) => placeOf(cell.flat, stages[cell.stage].axes, shapes[cell.stage]);
-  const indexOf = (cell) => Object.values(place(cell));
+  const indexOf = (cell) => unravel(cell.flat, shapes[cell.stage]);
+  /** Axes that a stage doesn't have because it is about the tracked position only. */
+  const trackedOf = (name) => {
+    const tracked = model.get("tracked");
+    return Object.fromEntries((stages[name].of ?? []).filter((axis) => axis in tracked).map((axis) => [axis, tracked[axis]]));
+  };
+  const place = (cell) => ({ ...trackedOf(cell.stage), ...placeOf(cell.flat, stages[cell.stage].axes, shapes[cell.stage]) });
   const titleOf = (name) => stages[name].title ?? name;
 
   // ---------------------------------------------------------------- data
@@ -171,10 +181,11 @@ function createView(model, el, signal, shared) {
     grids = [];
     bars = [];
     canvases = [];
+    plots = [];
     parts = {};
     byElement = new WeakMap();
     const blocks = model.get("layout_blocks").map((block) => builders[block.kind](block));
-    root.replaceChildren(...blocks.filter(Boolean));
+    root.replaceChildren(...blocks.filter(Boolean), trail.layer);
     keepKeys(root, ".attnlab-cell, button, summary, textarea");
     for (const grid of grids)
       for (const line of grid.rows) for (const cell of line) byElement.set(cell.td, cell);
@@ -212,7 +223,7 @@ function createView(model, el, signal, shared) {
         grids.push(...built.grids);
         if (spec.editable && !spec.plainText) built.figure.append(textBoxes.build(item.stage, titleOf(item.stage), words, paintTexts));
         if (spec.bar) {
-          const bar = colourBar(spec.ramp);
+          const bar = colourBar();
           bars.push({ ...bar, stage: item.stage });
           built.figure.append(bar.bar);
         }
@@ -262,11 +273,28 @@ function createView(model, el, signal, shared) {
       parts.explanation = explanationPanel(words);
       return parts.explanation.panel;
     },
+    plots(block) {
+      const section = make("div", "attnlab-row attnlab-plots");
+      for (const name of block.plots) {
+        const built = plotHolder(name);
+        plots.push(built);
+        section.append(built.holder);
+      }
+      return section;
+    },
+    /** A heading, or a sentence whose words are part of the answer. */
+    text(block) {
+      const element = make(block.heading ? "h3" : "p", block.heading ? "attnlab-heading" : "attnlab-told");
+      element.dataset.text = block.text;
+      (parts.texts ??= []).push(element);
+      return element;
+    },
     table(block) {
       if (!shapes[block.columns[0].stage]) return null;
       const built = stageTable(block, stages, shapes, words, model.get("labels"), "");
       parts.tableTitle = { block, element: built.figure.querySelector(".attnlab-name"), grid: built.grids[0].grid };
       grids.push(...built.grids);
+      if (block.sortable) sortable(built.grids[0], ({ stage, flat }) => values[stage][flat], words.sort);
       return built.figure;
     },
     checks() {
@@ -306,12 +334,13 @@ function createView(model, el, signal, shared) {
       const keep = spec.dropped && values[spec.dropped];
       contexts[name] = {
         reached: !spec.step || !step || spec.step <= step,
-        decimals,
+        decimals: answer.arrays[name]?.dtype === "bool" || spec.whole ? 0 : decimals,
         words,
         ramp: spec.ramp,
         largest: largest[spec.group],
         slopes: slopes[name],
         steepest,
+        bars: spec.bars,
         masked: allowed && ((flat) => allowed[flat % allowed.length] === 0),
         dropped: keep && ((flat) => keep[flat % keep.length] === 0),
       };
@@ -321,12 +350,15 @@ function createView(model, el, signal, shared) {
         for (const cell of cells)
           if (editing?.cell !== cell) paintCell(cell, valueOf(cell.stage, cell.flat), contexts[cell.stage]);
         const line = cells[0].td.parentElement;
-        line.classList.toggle("attnlab-tracked", tracked[rowAxis] === i);
+        line.classList.toggle("attnlab-tracked", tracked[rowAxis] === (cells.position ?? i));
         const flag = stages[cells[0].stage].flag;
         const flagged = Boolean(flag && values[flag]?.[i % values[flag].length] && contexts[cells[0].stage].reached);
         flagRow(line, flagged ? words.flags[flag] : "");
       });
-    for (const bar of bars) bar.paint(largest[stages[bar.stage].group]);
+    for (const bar of bars) {
+      const { slopes: own, largest: end } = contexts[bar.stage];
+      bar.paint(own ? steepest : end, own ? "signed" : stages[bar.stage].ramp);
+    }
     for (const element of root.querySelectorAll(".attnlab-stage")) {
       const context = contexts[element.dataset.stage];
       element.classList.toggle("attnlab-later", Boolean(context && !context.reached));
@@ -341,6 +373,9 @@ function createView(model, el, signal, shared) {
     paintStatus();
     paintChecks(step);
     paintLinks();
+    paintTags();
+    const drawn = model.get("plots") ?? {};
+    for (const plot of plots) plot.paint(drawn);
     root.classList.toggle("attnlab-tall", canvases.length > 0);
   }
 
@@ -418,7 +453,7 @@ function createView(model, el, signal, shared) {
         for (const other of cells) {
           const { axes } = stages[other.stage];
           const own = cell && other.stage === cell.stage;
-          const linked = at && (own ? other === cell : isLinked(other.flat, axes, shapes[other.stage], at));
+          const linked = at && (own ? other === cell : isLinked(other.flat, axes, shapes[other.stage], at, trackedOf(other.stage)));
           other.td.classList.toggle("attnlab-linked", Boolean(linked));
           const selected = chosen?.stage === other.stage && ravel(chosen.index, shapes[other.stage]) === other.flat;
           other.td.classList.toggle("attnlab-selected", selected);
@@ -443,7 +478,25 @@ function createView(model, el, signal, shared) {
       canvas.paint(values[canvas.name], contexts[canvas.name], { place: own, chosen: flat, operands });
     }
     const cell = selectedCell(chosen);
-    parts.explanation?.paint(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : [words.thisNumber]);
+    parts.explanation?.paint(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
+  }
+
+  /** Tagged elements: their cells are outlined twice and joined by a curve. */
+  function paintTags() {
+    const tags = answer.tags ?? [];
+    for (const { rows } of grids)
+      for (const cells of rows) for (const { td } of cells) if (td.dataset.tag) delete td.dataset.tag;
+    trail.paint(
+      tags.map(({ cells, tag }) => ({
+        tag,
+        elements: cells.flatMap(([stage, index]) => {
+          const cell = shapes[stage] && cellsOf(stage).find(({ flat }) => flat === ravel(index, shapes[stage]));
+          if (!cell) return [];
+          cell.td.dataset.tag = cell.td.dataset.tag ? `${cell.td.dataset.tag} ${tag}` : tag;
+          return [cell.td];
+        }),
+      })),
+    );
   }
 
   function paintReadout(cell) {
@@ -455,7 +508,8 @@ function createView(model, el, signal, shared) {
       return;
     }
     const extra = cell.look === "masked" ? ` · ${words.looks.masked}` : "";
-    const hint = stages[cell.stage].editable ? ` · ${words.editHint}` : "";
+    const { editable, toggle } = stages[cell.stage];
+    const hint = editable ? ` · ${toggle ? words.toggleHint : words.editHint}` : "";
     parts.readout.replaceChildren(...named(cell), make("span", "attnlab-readout-note", `${extra}${hint}`));
   }
 
@@ -503,8 +557,10 @@ function createView(model, el, signal, shared) {
 
   const gridOf = (cell) => grids.find(({ grid }) => grid.contains(cell.td));
 
-  function select(cell) {
-    model.set("selected", { stage: cell.stage, index: indexOf(cell) });
+  const select = (cell) => choose({ stage: cell.stage, index: indexOf(cell) });
+
+  function choose(chosen) {
+    model.set("selected", chosen);
     model.save_changes();
     paintLinks();
   }
@@ -533,6 +589,13 @@ function createView(model, el, signal, shared) {
 
   const changeCell = (cell, value) =>
     shared.edit({ input: cell.stage, index: indexOf(cell), value, key: `${cell.stage} ${cell.flat}` });
+
+  /** A cell that is on or off. */
+  function flip(cell) {
+    shared.endGesture();
+    changeCell(cell, valueOf(cell.stage, cell.flat) ? 0 : 1);
+    shared.endGesture();
+  }
 
   /** `held` is an editor that goes on in a grid that was built anew. */
   function startEditing(cell, text, held) {
@@ -599,6 +662,7 @@ function createView(model, el, signal, shared) {
     if (!cell || editing?.cell === cell) return;
     focusCell(cell);
     event.preventDefault(); // no text selection while dragging
+    if (stages[cell.stage].toggle) return flip(cell);
     if (!stages[cell.stage].editable) return select(cell);
     shared.endGesture();
     scrub(event, cell.td, {
@@ -614,7 +678,7 @@ function createView(model, el, signal, shared) {
   });
   on("dblclick", (event) => {
     const cell = cellAt(event);
-    if (cell && stages[cell.stage].editable && editing?.cell !== cell) startEditing(cell);
+    if (cell && stages[cell.stage].editable && !stages[cell.stage].toggle && editing?.cell !== cell) startEditing(cell);
   });
   on("pointerover", (event) => {
     const cell = cellAt(event) ?? null;
@@ -640,9 +704,10 @@ function createView(model, el, signal, shared) {
   });
 
   function handleKey(event, cell) {
-    const { editable, limit } = stages[cell.stage];
+    const { editable, limit, toggle } = stages[cell.stage];
     const ctrl = event.ctrlKey || event.metaKey;
-    const step = editable ? keyStep(event, STEP) : 0;
+    if (toggle && !ctrl && !event.altKey && (event.key === " " || event.key === "Enter")) return flip(cell), true;
+    const step = editable && !toggle ? keyStep(event, STEP) : 0;
     if (step) {
       changeCell(cell, stepped(valueOf(cell.stage, cell.flat), 1, step, limit));
       return true;
@@ -657,6 +722,8 @@ function createView(model, el, signal, shared) {
       return true;
     }
     if (event.key === " ") return select(cell), true;
+    if (event.key === "Escape" && model.get("selected")) return choose(null), true;
+    if (toggle) return false;
     if (editable && (event.key === "F2" || event.key === "Enter")) return startEditing(cell), true;
     if (editable && (event.key === "Backspace" || event.key === "Delete")) return startEditing(cell, ""), true;
     if (editable && startsTyping(event)) return startEditing(cell, event.key), true;

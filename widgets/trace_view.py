@@ -32,13 +32,15 @@ class TraceView(anywidget.AnyWidget):
     stages = t.Dict().tag(sync=True)
     """What is known of each stage beside its numbers: {name: {title, axes, role, note, step, ramp, …}}."""
     layout_blocks: t.List[Any] = t.List().tag(sync=True)
-    """Blocks from top to bottom: grids, sizes, message, readout, table, checks."""
+    """Blocks from top to bottom: grids, sizes, message, readout, explanation, table, plots, text, checks."""
     answer = t.Dict().tag(sync=True, echo_update=False)
     """All numbers of one result in one message, as binary, with its state, message and checks."""
     request = t.Dict().tag(sync=True, echo_update=False)
     """The newest edits of the reader: {id, edits}; at most one request is under way."""
     selected = t.Dict(allow_none=True, default_value=None).tag(sync=True)
     """The chosen cell: {stage, index}, or None."""
+    plots = t.Dict().tag(sync=True)
+    """Name → SVG. Plots come after the numbers, in messages of their own."""
     tracked = t.Dict().tag(sync=True)
     """Axis name → position of the row that is told in detail."""
     step = t.Int(0).tag(sync=True)
@@ -135,6 +137,7 @@ def answer(
     wrong: Mapping[str, Any] | None = None,
     texts: Mapping[str, str] | None = None,
     checks: Sequence[Mapping[str, Any]] = (),
+    tags: Sequence[Mapping[str, Any]] = (),
     explanation: Mapping[str, Any] | None = None,
     gradients: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Any]:
@@ -148,6 +151,7 @@ def answer(
         "wrong": dict(wrong) if wrong else None,
         "texts": dict(texts or {}),
         "checks": [dict(check) for check in checks],
+        "tags": [dict(tag) for tag in tags],
         "explanation": explanation,
         "gradients": {name: array(tensor) for name, tensor in (gradients or {}).items()},
         "arrays": {name: array(tensor) for name, tensor in tensors.items()},

@@ -25,6 +25,7 @@ VIEW_WORDS: dict[str, Any] = {
     "apply": "Apply",
     "applyTo": "Apply to {0}",
     "total": "sum",
+    "sort": "sort by this column",
     "checks": "Checks",
     "holds": "✓ holds",
     "fails": "✗ fails",
@@ -34,11 +35,12 @@ VIEW_WORDS: dict[str, Any] = {
     "formula": "Formula of the chosen number",
     "sourceTitle": "The line that computed it",
     "madeFrom": "It was given:",
-    "explainHint": "Choose a number, by a click or with the space bar, and it explains itself here.",
+    "explainHint": "Choose a number, by a click or with the space bar, and it explains itself here. Escape lets it go.",
     "thisNumber": "This number:",
     "gradientOf": "gradient of the chosen number {0}",
     "readoutHint": "Point at a number to see all its digits and the cells that belong to it.",
     "editHint": "drag sideways, or type",
+    "toggleHint": "click or press space to switch it",
 }
 
 BAR_WORDS = {"linkCopied": "Link copied", "copied": "Copied"}

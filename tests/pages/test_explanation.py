@@ -143,6 +143,7 @@ def title(stage: str, flat: int) -> re.Pattern[str]:
 
 def test_click_and_space_in_every_stage(panel: Panel, python: FrontEnd) -> None:
     keyboard = panel.explorable.page.keyboard
+    expect(panel.note).to_contain_text("Choose a number")
     for stage, columns in GRIDS.items():
         panel.explorable.cell(stage, columns).click()  # second row, first column
         expect(panel.title).to_have_text(title(stage, columns))
@@ -154,6 +155,10 @@ def test_click_and_space_in_every_stage(panel: Panel, python: FrontEnd) -> None:
         flat = 2 * columns + 1
         expect(panel.title).to_have_text(title(stage, flat))
         assert_explains(panel, python, stage, [2, 1])
+    keyboard.press("Escape")
+    expect(panel.note).to_contain_text("Choose a number")
+    expect(panel.math).to_have_count(0)
+    assert panel.marked("selected") == panel.marked("operand") == []
 
 
 def test_click_and_space_in_the_table(panel: Panel, python: FrontEnd) -> None:

@@ -454,7 +454,7 @@ class TestCausalAlignment:
     def test_a_query_with_no_key(self, page: FrontEnd) -> None:
         page.resize("key", -1)
         assert page.answer["state"] == "ready"
-        assert "no key is allowed for the first 1" in page.answer["message"]
+        assert "no key is allowed for query 0" in page.answer["message"]
         shown = page.numbers
         assert shown["empty_rows"].tolist() == [True, False, False]
         assert shown["weights"][0].isnan().all()

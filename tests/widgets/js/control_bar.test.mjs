@@ -18,7 +18,8 @@ describe("addressWith", () => {
     ["the hash stays", `${PAGE}?q=1#mask`, OWN, "q=2", `${PAGE}?q=2#mask`],
     ["repeated parameters of others stay", `${PAGE}?a=1&a=2`, OWN, "", `${PAGE}?a=1&a=2`],
     ["repeated parameters of its own go", `${PAGE}?q=1&q=2`, OWN, "q=3", `${PAGE}?q=3`],
-    ["an empty value", `${PAGE}?embed`, OWN, "", `${PAGE}?embed=`],
+    ["an empty value", `${PAGE}?embed`, OWN, "", `${PAGE}?embed`],
+    ["what others wrote stays as written", `${PAGE}?b.q=1,0;0,1&q=3`, OWN, "q=4", `${PAGE}?b.q=1,0;0,1&q=4`],
   ])
     test(name, () => assert.equal(addressWith(href, own, state), expected));
 

@@ -1,0 +1,45 @@
+// Plots: SVG from the kernel, put into the page as elements so that it takes the colours of the page.
+
+import { make, SVG } from "./elements.js";
+
+const INK = /#010101/gi; // what the kernel draws in the colour of the text around
+const SHAPE_TAGS = new Set("svg g path text tspan defs clipPath rect use line polyline circle title desc".split(" "));
+const SHAPE_ATTRIBUTES = new Set([
+  "id", "class", "d", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
+  "viewBox", "transform", "style", "points", "clip-path", "fill", "stroke", "role", "aria-label",
+  "text-anchor", "preserveAspectRatio",
+]);
+
+/** SVG text as elements: only shapes and text, only references inside it, whatever the text says. */
+export function plotElement(text) {
+  return copiedShape(new DOMParser().parseFromString(text, "image/svg+xml").documentElement);
+}
+
+function copiedShape(node) {
+  if (node.namespaceURI !== SVG || !SHAPE_TAGS.has(node.localName)) return document.createTextNode("");
+  const element = document.createElementNS(SVG, node.localName);
+  for (const { localName, name, value } of node.attributes) {
+    const inside = localName === "href" && value.startsWith("#");
+    if (inside) element.setAttribute("href", value);
+    else if (SHAPE_ATTRIBUTES.has(name) && !/url\((?!#)/.test(value)) element.setAttribute(name, value.replace(INK, "currentColor"));
+  }
+  for (const child of node.childNodes)
+    element.append(child.nodeType === Node.ELEMENT_NODE ? copiedShape(child) : child.nodeType === Node.TEXT_NODE ? child.data : "");
+  return element;
+}
+
+/** A place for the plot `name`; `paint` gets all plots that have been drawn. */
+export function plotHolder(name) {
+  const holder = make("div", "attnlab-plot");
+  holder.dataset.plot = name;
+  let shown = null;
+  return {
+    holder,
+    paint(plots) {
+      const text = plots[name];
+      if (!text || text === shown) return;
+      shown = text;
+      holder.replaceChildren(plotElement(text));
+    },
+  };
+}

@@ -1,0 +1,100 @@
+"""Plots beside the numbers: matplotlib figures as SVG, drawn in a thread of their own.
+
+The numbers never wait for a plot: it is drawn after they have been sent, and of several states that
+come quickly only the newest is drawn.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from matplotlib.axes import Axes
+
+from attnlab.widgets.figure import StageFigure
+
+__all__ = ["INK", "Plot", "Plotter", "plot_axes"]
+
+_log = logging.getLogger("attnlab")
+
+Plot = Callable[[], StageFigure]
+"""Draws one figure from tensors it holds."""
+
+INK = "#010101"
+"""The colour of lines and text in a figure; on the screen it is the colour of the text around."""
+
+# One for all: matplotlib's caches are made for one thread at a time.
+_worker = ThreadPoolExecutor(1, thread_name_prefix="attnlab-plots")
+
+
+class Plotter:
+    """Draws what is wanted last and hands it to `show` as {name: SVG}."""
+
+    def __init__(self, show: Callable[[Mapping[str, str]], None]) -> None:
+        self._show = show
+        self._wanted: Mapping[str, Plot] | None = None
+        self._shown = False
+        self._drawing: Future[Mapping[str, str]] | None = None
+
+    def draw(self, plots: Mapping[str, Plot]) -> None:
+        """Draws soon, where an event loop runs (a notebook's kernel); elsewhere `finish` does."""
+        if not plots and not self._shown:
+            return
+        self._wanted = plots
+        self._shown = bool(plots)
+        if self._drawing is None:
+            self._start()
+
+    def finish(self) -> None:
+        """Draws now what is still wanted."""
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            self._show(_drawn(wanted))
+
+    def stop(self) -> None:
+        """Forgets what is wanted; what is being drawn is shown to nobody."""
+        self._wanted = None
+        self._show = lambda svgs: None
+
+    def _start(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        wanted, self._wanted = self._wanted, None
+        if wanted is None:
+            return
+        self._drawing = _worker.submit(_drawn, wanted)
+        self._drawing.add_done_callback(lambda drawn: loop.call_soon_threadsafe(self._finished, drawn))
+
+    def _finished(self, drawn: "Future[Mapping[str, str]]") -> None:
+        self._drawing = None
+        self._show(drawn.result())
+        self._start()
+
+
+def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
+    """SVG by name; a plot that can't be drawn is missing, the others are there."""
+    found = {}
+    for name, plot in plots.items():
+        try:
+            found[name] = plot().svg()
+        except Exception:
+            _log.exception("the plot %s could not be drawn", name)
+    return found
+
+
+def plot_axes(title: str, x: str, y: str, *, size: tuple[float, float] = (5.2, 2.9)) -> tuple[StageFigure, Axes]:
+    """An empty figure in the style of the pages: its title is also its name for screen readers."""
+    figure = StageFigure(figsize=size, layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.set_xlabel(x, color=INK)
+    axes.set_ylabel(y, color=INK)
+    axes.tick_params(colors=INK, labelsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[:].set_color(INK)
+    figure.set_label(title)
+    return figure, axes

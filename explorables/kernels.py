@@ -146,5 +146,7 @@ class WarmKernels(AsyncMappingKernelManager):
             self._refill.cancel()
         waiting, self._waiting = self._waiting, []
         await asyncio.gather(*waiting, return_exceptions=True)
-        await super().shutdown_all(now=now)
+        # Without asking first: nobody's work is in them, and one that is just starting would print how
+        # it was interrupted.
+        await super().shutdown_all(now=True)
         self._folder.cleanup()

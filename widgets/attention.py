@@ -17,9 +17,8 @@ from attnlab.engine import (
     causal,
     causal_alignment,
     check_attention,
-    format_matrix,
 )
-from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Steps, Toggle
+from attnlab.widgets.control_bar import Control, Select, Stepper, Steps, Toggle
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.figure import StageFigure, stage_figure
 from attnlab.widgets.matrix import Matrix
@@ -98,19 +97,7 @@ class AttentionExplorable(Explorable):
                 Toggle("scale", "divide by √dₖ"),
                 Toggle("causal", "causal mask"),
                 Stepper("query", "query", less="previous query", more="next query"),
-                Command("undo", "Undo"),
-                Command("redo", "Redo"),
-                Command("reset", "Reset"),
-                Link("link", "Copy link"),
-                Menu(
-                    "export",
-                    "Export",
-                    [
-                        ("python", "Copy as Python"),
-                        ("numbers", "Copy all numbers"),
-                        ("svg", "Save picture (SVG)"),
-                    ],
-                ),
+                *self.common_controls(("python", "Copy as Python"), ("svg", "Save picture (SVG)")),
             ],
             [Steps("step", "Steps of attention", STEPS)],
             [
@@ -121,20 +108,9 @@ class AttentionExplorable(Explorable):
         ]
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        inputs = {
-            name: {
-                "title": trait.label,
-                "role": trait.role,
-                "axes": list(trait.axes),
-                "editable": True,
-                "limit": trait.limit,
-                "maxSize": trait.max_size,
-            }
-            for name, trait in self._inputs.items()
-        }
         grid = {"axes": ["query", "key"], "ramp": "signed", "group": "scores"}
         masked = {"masked": "allowed", "flag": "empty_rows"}
-        return inputs | {
+        return self.input_stages() | {
             "scores": grid | {"step": 1},
             "scaled": grid | {"step": 2},
             "masked": grid | masked | {"step": 3, "bar": True},
@@ -150,8 +126,20 @@ class AttentionExplorable(Explorable):
             },
             "row_scores": {"title": "q·k", "axes": ["key"], "of": ["query"], "step": 1},
             "row_scaled": {"title": "scaled", "axes": ["key"], "of": ["query"], "step": 2},
-            "row_masked": {"title": "masked", "axes": ["key"], "of": ["query"], "step": 3, "masked": "row_allowed"},
-            "row_weights": {"title": "weight", "axes": ["key"], "of": ["query"], "step": 4, "masked": "row_allowed"},
+            "row_masked": {
+                "title": "masked",
+                "axes": ["key"],
+                "of": ["query"],
+                "step": 3,
+                "masked": "row_allowed",
+            },
+            "row_weights": {
+                "title": "weight",
+                "axes": ["key"],
+                "of": ["query"],
+                "step": 4,
+                "masked": "row_allowed",
+            },
             "row_weighted": {"title": "weight × value", "axes": ["key", "d_v"], "of": ["query"], "step": 5},
             "weight_sum": {"title": "sum of the weights", "axes": [], "of": ["query"], "step": 4},
             "row_output": {"title": "output row", "axes": ["d_v"], "of": ["query"], "step": 5},
@@ -248,23 +236,14 @@ class AttentionExplorable(Explorable):
         )
 
     def export(self, name: str, value: Any) -> None:
-        if value == "numbers":
-            self._copy(self.numbers())
-        elif value == "svg":
+        if value == "svg":
             self._save("attention-weights.svg", "image/svg+xml", self.figure("weights").svg())
         else:
             super().export(name, value)
 
-    def numbers(self) -> str:
-        """All stages of the last good result as tab-separated text at full precision."""
-        blocks = []
-        for stage in self.trace.stages():
-            if stage.tensor.is_floating_point() and stage.name != "dropped":  # nothing is dropped here
-                shape = " × ".join(
-                    f"{axis} {size}" for axis, size in zip(stage.axes, stage.tensor.shape, strict=True)
-                )
-                blocks.append(f"{stage.name} · {shape}\n{format_matrix(stage.tensor, separator=chr(9))}")
-        return "\n\n".join(blocks)
+    def all_stages(self) -> Iterator[Stage]:
+        # Nothing is dropped here, and the masks are no numbers.
+        yield from (s for s in self.trace.stages() if s.tensor.is_floating_point() and s.name != "dropped")
 
     @t.validate("query")
     def _check_query(self, proposal: Any) -> int:

@@ -10,7 +10,18 @@ from attnlab.engine import format_number
 from attnlab.widgets._script import script, style
 from attnlab.widgets.words import BAR_WORDS
 
-__all__ = ["Command", "Control", "ControlBar", "Link", "Menu", "Select", "Slider", "Stepper", "Steps", "Toggle"]
+__all__ = [
+    "Command",
+    "Control",
+    "ControlBar",
+    "Link",
+    "Menu",
+    "Select",
+    "Slider",
+    "Stepper",
+    "Steps",
+    "Toggle",
+]
 
 Control = dict[str, Any]
 
@@ -89,7 +100,7 @@ class ControlBar(anywidget.AnyWidget):
     disabled: t.List[Any] = t.List().tag(sync=True)
     """Names of commands that would do nothing now."""
     request = t.Dict().tag(sync=True, echo_update=False)
-    """The newest changes of the reader: {id, edits: [{name, value, gesture}]}; one gesture is one step of undo."""
+    """The newest changes of the reader: {id, edits: [{name, value, gesture}]}; a gesture is one undo step."""
     ack = t.Dict({"id": 0, "nonce": ""}).tag(sync=True, echo_update=False)
     """The request that has been dealt with."""
     search = t.Unicode().tag(sync=True, echo_update=False)

@@ -18,12 +18,12 @@ import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, MatrixError, Stage, Tape, Version, parse_number, record
+from attnlab.engine import Check, MatrixError, Stage, Tape, Version, format_matrix, parse_number, record
 from attnlab.widgets.address import decode, encode
-from attnlab.widgets.control_bar import Control, ControlBar
+from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu
 from attnlab.widgets.explaining import explain_cell, gradients
 from attnlab.widgets.history import History
-from attnlab.widgets.matrix import Matrix, same_bits
+from attnlab.widgets.matrix import Mask, Matrix, same_bits
 from attnlab.widgets.measure_text import measured
 from attnlab.widgets.plots import Plot, Plotter
 from attnlab.widgets.read_only import plain
@@ -55,6 +55,10 @@ class Result:
     """How each stage is drawn, where that depends on the result."""
     layout_blocks: Sequence[Mapping[str, Any]] | None = None
     """The blocks of the view, where they depend on the result."""
+    disabled: Sequence[str] = ()
+    """Commands that would do nothing now."""
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Axis name → label of each position; numbered by default."""
     plots: Mapping[str, Plot] = field(default_factory=dict)
     """Plots by name, drawn after the numbers have been sent."""
     tags: Sequence[Mapping[str, Any]] = ()
@@ -132,9 +136,35 @@ class Explorable(ipywidgets.VBox):
         """Rows of controls, each named after a trait or a command."""
         raise NotImplementedError
 
+    def common_controls(self, *exports: tuple[str, str]) -> list[Control]:
+        """What stands at the end of the first row on every page; `exports` are (value, text)."""
+        return [
+            Command("undo", "Undo"),
+            Command("redo", "Redo"),
+            Command("reset", "Reset"),
+            Link("link", "Copy link"),
+            Menu("export", "Export", [*exports, ("numbers", "Copy all numbers")]),
+        ]
+
     def stages(self) -> dict[str, dict[str, Any]]:
         """How each stage is drawn."""
         raise NotImplementedError
+
+    def input_stages(self) -> dict[str, dict[str, Any]]:
+        """How the inputs are drawn: grids that can be edited, masks that can be switched."""
+        return {
+            name: {
+                "title": trait.label,
+                "role": trait.role,
+                "axes": list(trait.axes),
+                "editable": True,
+                "toggle": isinstance(trait, Mask),
+                "plainText": isinstance(trait, Mask) or len(trait.axes) != 2,
+                "limit": trait.limit,
+                "maxSize": trait.max_size,
+            }
+            for name, trait in self._inputs.items()
+        }
 
     def layout_blocks(self) -> list[dict[str, Any]]:
         """The blocks of the view from top to bottom."""
@@ -206,9 +236,13 @@ class Explorable(ipywidgets.VBox):
         """The stages of `still`."""
         yield from ()
 
+    def all_stages(self) -> Iterator[Stage]:
+        """The stages whose numbers can be copied."""
+        return self.still_stages()
+
     def still_table(self, stage: Stage) -> str:
         """One stage as an HTML table."""
-        rows = stage.tensor.reshape(-1, stage.tensor.shape[-1]).tolist()
+        rows = stage.tensor.reshape(-1, stage.tensor.shape[-1] if stage.axes else 1).tolist()
         shape = " × ".join(f"{axis} {n}" for axis, n in zip(stage.axes, stage.tensor.shape, strict=True))
         cells = "".join(f"<tr>{''.join(f'<td>{x:.4g}</td>' for x in row)}</tr>" for row in rows)
         return f"<table><caption>{html.escape(stage.name)} · {html.escape(shape)}</caption>{cells}</table>"
@@ -297,6 +331,11 @@ class Explorable(ipywidgets.VBox):
             with self._batch():
                 if change["name"] == "preset":
                     self._apply(self._preset_values(change["new"]))
+                else:
+                    self.follow(change["name"])
+
+    def follow(self, name: str) -> None:
+        """After `name` was changed alone: changes what must follow it, for example a mask of its size."""
 
     # ------------------------------------------------------------ computing and showing
 
@@ -329,6 +368,7 @@ class Explorable(ipywidgets.VBox):
         ack, nonce = self._answered
         with self.view.hold_sync():
             self.view.tracked = dict(last.tracked)
+            self.view.labels = {axis: list(names) for axis, names in last.labels.items()}
             if last.stages is not None:
                 self.view.stages = {n: dict(spec) for n, spec in last.stages.items()}
             if last.layout_blocks is not None:
@@ -405,7 +445,7 @@ class Explorable(ipywidgets.VBox):
         with self.bar.hold_sync():
             self.bar.values = values
             self.bar.limits = dict(last.limits)
-            self.bar.disabled = disabled
+            self.bar.disabled = [*disabled, *last.disabled]
             self.bar.address = self.address
             self.bar.notes = {"preset": "edited" if self._is_edited() else ""}
 
@@ -466,6 +506,7 @@ class Explorable(ipywidgets.VBox):
             if not isinstance(edit["text"], str):
                 raise TypeError("expected text")
             setattr(self, name, edit["text"])
+            self.follow(name)
             return
         index = tuple(operator.index(i) for i in edit["index"])
         if min(index, default=0) < 0:
@@ -480,12 +521,13 @@ class Explorable(ipywidgets.VBox):
         except MatrixError as error:
             raise MatrixError(str(error), *(index[-2:] if len(index) > 1 else ())) from None
         setattr(self, name, matrix)
+        self.follow(name)
 
     def _resize(self, axis: str, by: int) -> None:
         """One more or one less along `axis`, in every input that has it: Q and K keep a common width."""
         resized = {}
         for name, trait in self._inputs.items():
-            if axis not in trait.axes:
+            if axis not in trait.axes or trait.shape is not None:
                 continue
             matrix = getattr(self, name)
             dim = trait.axes.index(axis)
@@ -500,6 +542,8 @@ class Explorable(ipywidgets.VBox):
                 matrix = torch.cat([matrix, torch.full(shape, trait.blank, dtype=matrix.dtype)], dim)
             resized[name] = matrix
         self._apply(resized)
+        for name in resized:
+            self.follow(name)
 
     def _command(self, name: str) -> None:
         # "revert" gives a refused input up; every request begins by forgetting it.
@@ -526,6 +570,7 @@ class Explorable(ipywidgets.VBox):
                     gesture = (nonce, edit["gesture"]) if "gesture" in edit else None
                     with self._batch(gesture=gesture):
                         setattr(self, name, value)
+                        self.follow(name)
                 else:
                     self.export(name, value)
             except MatrixError as error:
@@ -542,8 +587,19 @@ class Explorable(ipywidgets.VBox):
         """Takes something along: the link (in a notebook: as code), numbers, a picture."""
         if name == "link" or value == "python":
             self._copy(self.code())
+        elif value == "numbers":
+            self._copy(self.numbers())
         else:
             raise ValueError(f"expected a known export, got {name!r}")
+
+    def numbers(self) -> str:
+        """All stages of the last good result as tab-separated text at full precision."""
+        blocks = []
+        for stage in self.all_stages():
+            sizes = " × ".join(f"{axis} {n}" for axis, n in zip(stage.axes, stage.tensor.shape, strict=True))
+            rows = stage.tensor.double().reshape(-1, stage.tensor.shape[-1] if stage.axes else 1)
+            blocks.append(f"{stage.name} · {sizes}\n{format_matrix(rows, separator=chr(9))}")
+        return "\n\n".join(blocks)
 
     def _copy(self, text: str) -> None:
         self._sent += 1

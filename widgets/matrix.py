@@ -132,4 +132,8 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     with torch._C.DisableTorchFunctionSubclass():  # it is asked for every state of every drag
         if a is b or a.shape != b.shape or a.dtype != b.dtype:
             return a is b
-        return torch.equal(a, b) if a.dtype == torch.bool else torch.equal(a.view(torch.int64), b.view(torch.int64))
+        return (
+            torch.equal(a, b)
+            if a.dtype == torch.bool
+            else torch.equal(a.view(torch.int64), b.view(torch.int64))
+        )

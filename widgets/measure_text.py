@@ -12,7 +12,7 @@ def measured(check: Check) -> str:
     if math.isnan(check.measured):
         return "not a number"
     if check.counted:
-        return f"{check.measured:.0f} {check.counted}"
+        return f"{check.measured:.4g} {check.counted}"
     if check.measured == 0:
         return "error exactly 0"
     size = f"{check.measured:.4g}" if check.measured >= 1e-3 else f"{check.measured:.1e}"

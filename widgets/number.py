@@ -40,7 +40,11 @@ class Number(traitlets.TraitType[float, Any]):
         else:
             raise MatrixError(f"{self.label}: expected a number, got {type(value).__name__}")
         if not (self.least <= number <= self.most and number < self.below):
-            upper = f"below {format_number(self.below)}" if math.isfinite(self.below) else f"to {format_number(self.most)}"
+            upper = (
+                f"below {format_number(self.below)}"
+                if math.isfinite(self.below)
+                else f"to {format_number(self.most)}"
+            )
             why = f": {self.why}" if self.why and number >= self.below else ""
             raise MatrixError(
                 f"{self.label}: expected a number from {format_number(self.least)} {upper}, "

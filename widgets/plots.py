@@ -84,7 +84,9 @@ def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
     return found
 
 
-def plot_axes(title: str, x: str, y: str, *, size: tuple[float, float] = (5.2, 2.9)) -> tuple[StageFigure, Axes]:
+def plot_axes(
+    title: str, x: str, y: str, *, size: tuple[float, float] = (5.2, 2.9)
+) -> tuple[StageFigure, Axes]:
     """An empty figure in the style of the pages: its title is also its name for screen readers."""
     figure = StageFigure(figsize=size, layout="constrained")
     figure.patch.set_alpha(0)

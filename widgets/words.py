@@ -35,7 +35,8 @@ VIEW_WORDS: dict[str, Any] = {
     "formula": "Formula of the chosen number",
     "sourceTitle": "The line that computed it",
     "madeFrom": "It was given:",
-    "explainHint": "Choose a number, by a click or with the space bar, and it explains itself here. Escape lets it go.",
+    "explainHint": "Choose a number, by a click or with the space bar, and it explains itself here. "
+    "Escape lets it go.",
     "thisNumber": "This number:",
     "gradientOf": "gradient of the chosen number {0}",
     "readoutHint": "Point at a number to see all its digits and the cells that belong to it.",

@@ -41,23 +41,25 @@ def require_weights(weights: Tensor, name: str = "weights") -> None:
         raise ValueError(
             f"{name}: expected at least one weight in each row, got shape {tuple(weights.shape)}"
         )
-    values = weights.detach().double()
-    outside = ~((values >= 0) & (values <= 1))  # NaN is outside
-    if outside.any():
-        *row, key = outside.nonzero()[0].tolist()
-        raise ValueError(
-            f"{name}: expected numbers from 0 to 1, got {values[(*row, key)].item():g} "
-            f"at key {key}{_of_row(row)}"
-        )
-    sums = values.sum(dim=-1)
-    tolerance = max(SUM_TOLERANCE, weights.shape[-1] * torch.finfo(weights.dtype).eps)
-    wrong = (sums - 1).abs() > tolerance
-    if wrong.any():
-        row = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"{name}: expected a sum of 1 within {tolerance:g}{_of_row(row)}, "
-            f"got {sums[tuple(row)].item():.12g}; it is not renormalised"
-        )
+    # A recorder shows the steps of the program, and checking its input is none of them.
+    with torch._C.DisableTorchFunction():
+        values = weights.detach().double()
+        outside = ~((values >= 0) & (values <= 1))  # NaN is outside
+        if outside.any():
+            *row, key = outside.nonzero()[0].tolist()
+            raise ValueError(
+                f"{name}: expected numbers from 0 to 1, got {values[(*row, key)].item():g} "
+                f"at key {key}{_of_row(row)}"
+            )
+        sums = values.sum(dim=-1)
+        tolerance = max(SUM_TOLERANCE, weights.shape[-1] * torch.finfo(weights.dtype).eps)
+        wrong = (sums - 1).abs() > tolerance
+        if wrong.any():
+            row = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"{name}: expected a sum of 1 within {tolerance:g}{_of_row(row)}, "
+                f"got {sums[tuple(row)].item():.12g}; it is not renormalised"
+            )
 
 
 def require_keep(keep: Tensor, shape: tuple[int, ...], name: str = "keep") -> None:

@@ -2,6 +2,31 @@
 
 from attnlab.engine.attention import AttentionTrace, attend
 from attnlab.engine.checks import Check, blocked_weights, check_attention, fused_agreement, row_sums
+from attnlab.engine.dropout import (
+    DropoutTrace,
+    MAX_KEYS,
+    MaskTableTrace,
+    SampleTrace,
+    drop,
+    every_mask,
+    expectation,
+    keep_masks,
+    mask_probability,
+    sample_keep,
+    sample_statistics,
+)
+from attnlab.engine.dropout_left_on import (
+    FunctionalTrace,
+    NoGradTrace,
+    functional_still_drops,
+    no_grad_still_drops,
+)
+from attnlab.engine.dropout_mistakes import (
+    BeforeSoftmaxTrace,
+    WrongFactorTrace,
+    divide_by_p,
+    drop_before_softmax,
+)
 from attnlab.engine.masks import (
     bidirectional,
     causal,
@@ -26,17 +51,25 @@ from attnlab.engine.explain import Explanation, Operand, explain
 from attnlab.engine.gradient import gradient
 
 __all__ = [
+    "MAX_KEYS",
     "AttentionTrace",
+    "BeforeSoftmaxTrace",
     "Call",
     "Check",
+    "DropoutTrace",
     "Explanation",
+    "FunctionalTrace",
+    "MaskTableTrace",
     "MatrixError",
+    "NoGradTrace",
     "Operand",
     "RowTrace",
+    "SampleTrace",
     "Stage",
     "Tape",
     "Trace",
     "Version",
+    "WrongFactorTrace",
     "attend",
     "attention_row",
     "bidirectional",
@@ -45,17 +78,28 @@ __all__ = [
     "causal_alignment",
     "check_attention",
     "combine",
+    "divide_by_p",
+    "drop",
+    "drop_before_softmax",
     "empty_rows",
+    "every_mask",
+    "expectation",
     "explain",
     "format_matrix",
     "format_number",
     "from_ignored",
+    "functional_still_drops",
     "fused_agreement",
     "gradient",
+    "keep_masks",
+    "mask_probability",
+    "no_grad_still_drops",
     "parse_matrix",
     "parse_number",
     "record",
     "require_in_range",
     "row_sums",
+    "sample_keep",
+    "sample_statistics",
     "to_additive",
 ]

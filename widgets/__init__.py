@@ -5,12 +5,14 @@ from attnlab.widgets.control_bar import ControlBar
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.attention import AttentionExplorable
 from attnlab.widgets.code import CodeExplorable, explore, four_mistakes
+from attnlab.widgets.dropout import DropoutExplorable
 from attnlab.widgets.magic import load_ipython_extension
 
 __all__ = [
     "AttentionExplorable",
     "CodeExplorable",
     "ControlBar",
+    "DropoutExplorable",
     "Explorable",
     "TraceView",
     "explore",

@@ -79,7 +79,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         if isinstance(value, str):
             return read_only(parse_matrix(value, **limits)[0])
         try:
-            row = torch.as_tensor(value).detach().to(torch.float64)
+            row = _float64(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise MatrixError(f"{self.label}: expected a row of numbers, got {error}") from None
         if row.ndim != 1:
@@ -103,7 +103,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
                     f"{self.label}: expected {rows} rows of {columns} numbers, got {matrix.shape[0]}"
                 )
             return read_only(matrix.reshape(shape))
-        tensor = torch.as_tensor(value).detach().to(torch.float64)
+        tensor = _float64(value)
         if tensor.shape != shape:
             wanted, came = (" × ".join(map(str, s)) for s in (shape, tensor.shape))
             raise MatrixError(f"{self.label}: expected a tensor of shape {wanted}, got {came}")
@@ -111,6 +111,15 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         return (
             value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
         )
+
+
+def _float64(value: Any) -> Tensor:
+    # Not by way of float32, which is what lists become by themselves: 0.1 would be another number.
+    return (
+        value.detach().to(torch.float64)
+        if isinstance(value, Tensor)
+        else torch.as_tensor(value, dtype=torch.float64)
+    )
 
 
 class Mask(Matrix):

@@ -6,10 +6,11 @@ come quickly only the newest is drawn.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from attnlab.widgets.figure import StageFigure
 
@@ -85,16 +86,28 @@ def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
 
 
 def plot_axes(
-    title: str, x: str, y: str, *, size: tuple[float, float] = (5.2, 2.9)
+    title: str, x: str, y: str, *, powers: Sequence[float] = (), size: tuple[float, float] = (5.2, 2.9)
 ) -> tuple[StageFigure, Axes]:
-    """An empty figure in the style of the pages: its title is also its name for screen readers."""
-    figure = StageFigure(figsize=size, layout="constrained")
+    """An empty figure in the style of the pages: its title is also its name for screen readers.
+
+    With `powers` the x axis is logarithmic, with these ticks. Few ticks and fixed margins: measuring
+    text is most of what drawing costs.
+    """
+    figure = StageFigure(figsize=size)
+    figure.subplots_adjust(left=0.13, right=0.98, top=0.89, bottom=0.18)
     figure.patch.set_alpha(0)
     axes = figure.add_subplot()
     axes.patch.set_alpha(0)
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.set_xlabel(x, color=INK)
     axes.set_ylabel(y, color=INK)
+    if powers:
+        axes.set_xscale("log")
+        axes.set_xticks(list(powers), [f"{power:,.10g}" for power in powers])
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.tick_params(colors=INK, labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[:].set_color(INK)

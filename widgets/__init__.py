@@ -6,6 +6,7 @@ from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.attention import AttentionExplorable
 from attnlab.widgets.code import CodeExplorable, explore, four_mistakes
 from attnlab.widgets.dropout import DropoutExplorable
+from attnlab.widgets.scaling import ScalingExplorable
 from attnlab.widgets.magic import load_ipython_extension
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "ControlBar",
     "DropoutExplorable",
     "Explorable",
+    "ScalingExplorable",
     "TraceView",
     "explore",
     "four_mistakes",

@@ -5,24 +5,38 @@ come quickly only the newest is drawn.
 """
 
 import asyncio
+import html
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from attnlab.widgets.figure import StageFigure
 
-__all__ = ["INK", "Plot", "Plotter", "plot_axes"]
+__all__ = ["INK", "Drawn", "Plot", "Plotter", "plot_axes"]
 
 _log = logging.getLogger("attnlab")
 
-Plot = Callable[[], StageFigure]
+
+class Drawable(Protocol):
+    """What has an SVG text: a figure, or one that is drawn already."""
+
+    def svg(self) -> str:
+        """The SVG, with its name for screen readers."""
+
+
+Plot = Callable[[], Drawable]
 """Draws one figure from tensors it holds."""
 
 INK = "#010101"
 """The colour of lines and text in a figure; on the screen it is the colour of the text around."""
+
+_POINTS_PER_INCH = 72  # what an SVG of matplotlib is measured in
 
 # One for all: matplotlib's caches are made for one thread at a time.
 _worker = ThreadPoolExecutor(1, thread_name_prefix="attnlab-plots")
@@ -83,6 +97,44 @@ def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
         except Exception:
             _log.exception("the plot %s could not be drawn", name)
     return found
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure that is drawn already, on which points can be put without drawing it again."""
+
+    text: str
+    to_svg: Callable[[float, float], tuple[float, float]]
+    """From data to the coordinates of the SVG."""
+
+    @classmethod
+    def of(cls, figure: StageFigure) -> "Drawn":
+        """The figure as it is now; its one pair of axes is what points are placed in."""
+        text = figure.svg()
+        transform = figure.axes[0].transData.frozen()
+        height = figure.get_figheight() * _POINTS_PER_INCH
+        unit = _POINTS_PER_INCH / figure.dpi
+
+        def to_svg(x: float, y: float) -> tuple[float, float]:
+            right, up = transform.transform((x, y))
+            return float(right * unit), float(height - up * unit)
+
+        return cls(text, to_svg)
+
+    def with_points(self, points: Sequence[tuple[float, float, str]], name: str) -> "Drawn":
+        """With a dot at each (x, y, colour), and `name` as its name for screen readers."""
+        dots = ""
+        for x, y, colour in points:
+            right, down = self.to_svg(x, y)
+            dots += f'<circle cx="{right:.2f}" cy="{down:.2f}" r="5" style="fill: {colour}; stroke: {INK}"/>'
+        text = self.text.replace("</svg>", f"{dots}</svg>")
+        return Drawn(
+            re.sub('aria-label="[^"]*"', f'aria-label="{html.escape(name)}"', text, count=1), self.to_svg
+        )
+
+    def svg(self) -> str:
+        """The SVG text."""
+        return self.text
 
 
 def plot_axes(

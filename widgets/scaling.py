@@ -1,0 +1,271 @@
+"""ScalingExplorable: what the width of a head does to scores, weights and gradients, scaled and not."""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import traitlets as t
+from torch import Tensor
+
+from attnlab.engine import Check, Stage
+from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
+from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
+from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
+from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
+from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.matrix import Matrix
+from attnlab.widgets.number import Number
+from attnlab.widgets.plots import Plot
+from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.scaling_plots import CurvePlots, score_plot
+
+__all__ = ["ScalingExplorable"]
+
+_WIDTH = 64
+_D_KS = [2**i for i in range(13)]
+_HEADS = [2**i for i in range(7)]
+_TOLD = {
+    "normal": "normal",
+    "uniform": "uniform",
+    "signs": "+1 or −1",
+    "correlated": "correlated",
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "a head of 64": {"raw": [8, 0]},
+    "a narrow head": {"raw": [8, 0], "d_k": 4},
+    "a wide head": {"raw": [8, 0], "d_k": 1024},
+    "components that agree": {"raw": [8, 0], "distribution": "correlated"},
+    "the model's width under the root": {"raw": [8, 0], "d_k": 16, "model_width": True},
+}
+
+
+class ScalingExplorable(Explorable):
+    """Dot products of sampled queries and keys as the head gets wider, with and without ÷ √d_k.
+
+    - `d_k`: width of the head, 1 to 4096; `n_keys`: keys in the row that is shown, 2 to 16
+    - `distribution`: of the components, one of normal, uniform, signs, correlated; `rho`: how strongly
+      correlated components agree, 0 to 1
+    - `seed`: which draws; it proposes them on this machine only
+    - `heads`: heads that share a model; `model_width`: the mistake √(heads · d_k) under the root
+    - `raw`: a row of 2 to 8 scores for the example of a model of width 64
+    - `gradient`, `decimals`, `preset` as everywhere
+
+    `trace` holds the last good result, `curve` the entropy and gradient size for all widths.
+    """
+
+    presets = PRESETS
+
+    raw = Matrix(label="raw scores", axes=("key",), max_size=8)
+    d_k = t.Int(64, min=1, max=4096).tag(state="input")
+    n_keys = t.Int(8, min=2, max=16).tag(state="input")
+    distribution = t.Enum(list(DISTRIBUTIONS), "normal").tag(state="input")
+    rho = Number(0.5, label="rho", least=0, most=1).tag(state="input")
+    seed = t.Int(1, min=0, max=2**29).tag(state="input")
+    heads = t.Enum([str(n) for n in _HEADS], "4").tag(state="input")
+    model_width = t.Bool(False).tag(state="input")
+    gradient = t.Bool(False).tag(state="view")
+    decimals = t.Int(4, min=2, max=8).tag(state="view")
+    preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
+
+    trace = t.Instance(ScalingTrace, read_only=True)
+    curve = t.Instance(CurveTrace, read_only=True)
+    head_widths = t.Instance(HeadWidthTrace, read_only=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        # The draws and the curve belong to a setting and are made once for it.
+        self._made: dict[str, tuple[Any, Any]] = {}
+        super().__init__(**kwargs)
+
+    def controls(self) -> list[list[Control]]:
+        return [
+            [
+                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                Slider("d_k", "dₖ", _D_KS),
+                Stepper("n_keys", "keys", less="fewer keys", more="more keys", minimum=2),
+                *self.common_controls(),
+            ],
+            [
+                Select("distribution", "components", list(_TOLD.items())),
+                Slider("rho", "ρ", [i / 20 for i in range(21)], typed=True),
+                Select("heads", "heads", [(str(n), str(n)) for n in _HEADS]),
+                Toggle("model_width", "mistake: √(heads · dₖ)"),
+                Command("redraw", "draw again", end=False),
+            ],
+            [
+                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
+                Toggle("gradient", "gradient of the chosen number"),
+            ],
+        ]
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        scores = {"axes": ["key"], "ramp": "signed", "group": "scores"}
+        weights = {"axes": ["key"], "bars": True}
+        jacobian = {"axes": ["key", "other_key"], "ramp": "signed", "group": "jacobian"}
+        row = {"axes": ["key"], "ramp": "signed", "group": "row"}
+        number: dict[str, Any] = {"axes": []}
+        inputs = self.input_stages()
+        inputs["raw"] |= {"ramp": "signed", "group": "row"}
+        return inputs | {
+            "scores": scores,
+            "scaled": scores,
+            "weights_raw": weights | {"title": "weights, not scaled"},
+            "weights_scaled": weights | {"title": "weights, scaled"},
+            "entropy_raw": number | {"title": "entropy, not scaled"},
+            "entropy_scaled": number | {"title": "entropy, scaled"},
+            "jacobian_norm_raw": number | {"title": "gradient size, not scaled"},
+            "jacobian_norm_scaled": number | {"title": "gradient size, scaled"},
+            "variance_raw": number | {"title": "variance of 4,096 scores"},
+            "variance_scaled": number | {"title": "variance, scaled"},
+            "jacobian_raw": jacobian | {"title": "∂ weight / ∂ score, not scaled"},
+            "jacobian_scaled": jacobian | {"title": "∂ weight / ∂ score, scaled", "bar": True},
+            "q": {"title": "q", "axes": ["d_k"], "role": "query"},
+            "k": {"title": "K", "axes": ["key", "d_k"], "role": "key"},
+            "scaled_by_head": row | {"title": "scaled"},
+            "weights_by_head": {"title": "weights", "axes": ["key"], "bars": True},
+            "scaled_by_model": row | {"title": "scaled, mistake"},
+            "weights_by_model": {"title": "weights, mistake", "axes": ["key"], "bars": True},
+        }
+
+    def layout_blocks(self) -> list[dict[str, Any]]:
+        return []  # narrow heads show their vectors: see `compute`
+
+    def compute(self) -> Result:
+        q, k = self._once(
+            "draws",
+            (self.distribution, self.seed, self.rho),
+            lambda: sample_queries_and_keys(self.distribution, self.seed, rho=self.rho),
+        )
+        heads = int(self.heads)
+        roots = heads if self.model_width else 1
+        trace = scaling_trace(q, k, self.d_k, n_keys=self.n_keys, widths_under_root=roots)
+        setting = (self.distribution, self.seed, self.rho, self.n_keys, roots)
+        curve = self._once(
+            "curve", setting, lambda: scaling_curve(q, k, _D_KS, n_keys=self.n_keys, widths_under_root=roots)
+        )
+        curves = self._once("plots", setting, lambda: CurvePlots(curve))
+        compared = compare_head_width(self.matrices()["raw"], _WIDTH, heads)
+        self.set_trait("trace", read_only_trace(trace))
+        self.set_trait("curve", read_only_trace(curve))
+        self.set_trait("head_widths", read_only_trace(compared))
+        narrow = self.d_k <= 16
+        tensors = {stage.name: stage.tensor for stage in trace.stages() if narrow or stage.name not in "qk"}
+        tensors |= {n: getattr(trace.statistics, n) for n in ("variance_raw", "variance_scaled")}
+        tensors |= {
+            n: getattr(compared, n)
+            for n in ("scaled_by_head", "weights_by_head", "scaled_by_model", "weights_by_model")
+        }
+        statistics, d_k = trace.statistics, self.d_k
+        root = f"√{d_k}" if roots == 1 else f"√({heads} · {d_k})"
+        plots: dict[str, Plot] = {
+            "scores": lambda: score_plot(statistics),
+            "entropy": lambda: curves.entropy(d_k, trace),
+            "jacobian": lambda: curves.jacobian(d_k, trace),
+        }
+        return Result(
+            tensors=tensors,
+            checks=[(check, 0) for check in self._checks(trace)],
+            texts={
+                "scale": f"÷ {root}",
+                "softmax": "softmax",
+                "heads": f"A model of width {_WIDTH} with {heads} heads: each head has {_WIDTH // heads}",
+                "head": f"÷ √{_WIDTH // heads}",
+                "model": f"÷ √{_WIDTH}",
+            },
+            layout_blocks=self._blocks(narrow),
+            limits={"decimals": 8, "n_keys": 16},
+            plots=plots,
+        )
+
+    def _once(self, name: str, setting: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gave for this setting, made anew only when the setting is another."""
+        if name not in self._made or self._made[name][0] != setting:
+            self._made[name] = (setting, make())
+        return self._made[name][1]
+
+    def _checks(self, trace: ScalingTrace) -> list[Check]:
+        statistics = trace.statistics
+        checks = [
+            _variance(
+                "variance of the scores is dₖ",
+                statistics.variance_raw,
+                self.d_k,
+                statistics.variance_error_raw,
+            ),
+            _variance(
+                "variance of the scaled scores is 1",
+                statistics.variance_scaled,
+                1,
+                statistics.variance_error_scaled,
+            ),
+        ]
+        if self.distribution == "correlated":
+            right = dot_product_variance(self.d_k, self.rho)
+            claim = "variance of the scores is dₖ(1 + (dₖ − 1)ρ²)"
+            checks.append(_variance(claim, statistics.variance_raw, right, statistics.variance_error_raw))
+        sums = (trace.weights_scaled.sum() - 1).abs()
+        how = "sum of the scaled row of weights over key"
+        checks.append(Check("row sum 1", float(sums), self.n_keys * 2.3e-16, how))
+        return checks
+
+    def _blocks(self, narrow: bool) -> list[dict[str, Any]]:
+        vectors = [{"kind": "grids", "items": [{"stage": "q"}, {"stage": "k"}]}] if narrow else []
+        return [
+            {"kind": "message"},
+            *vectors,
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": "scores"},
+                    {"stage": "weights_raw", "operation": "softmax"},
+                    {"stage": "entropy_raw"},
+                    {"stage": "jacobian_norm_raw"},
+                    {"stage": "variance_raw"},
+                ],
+            },
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": "scaled", "operation": "scale"},
+                    {"stage": "weights_scaled", "operation": "softmax"},
+                    {"stage": "entropy_scaled"},
+                    {"stage": "jacobian_norm_scaled"},
+                    {"stage": "variance_scaled"},
+                ],
+            },
+            {"kind": "plots", "plots": ["scores", "entropy", "jacobian"]},
+            {"kind": "readout"},
+            {"kind": "explanation"},
+            {"kind": "checks"},
+            {"kind": "grids", "items": [{"stage": "jacobian_raw"}, {"stage": "jacobian_scaled"}]},
+            {"kind": "text", "text": "heads", "heading": True},
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": "raw"},
+                    {"stage": "scaled_by_head", "operation": "head"},
+                    {"stage": "weights_by_head", "operation": "softmax"},
+                    {"stage": "scaled_by_model", "operation": "model"},
+                    {"stage": "weights_by_model", "operation": "softmax"},
+                ],
+            },
+        ]
+
+    def commands(self) -> dict[str, Callable[[], None]]:
+        return {"redraw": lambda: self.set_trait("seed", secrets.randbits(29))}
+
+    def still_stages(self) -> Iterator[Stage]:
+        yield from (s for s in self.trace.stages() if s.name not in ("q", "k"))
+        yield from self.head_widths.stages()
+
+
+def _variance(name: str, variance: Tensor, right: float, error: Tensor) -> Check:
+    away = abs(float(variance) - right)
+    return Check(
+        name,
+        away / float(error) if float(error) else (0.0 if away < 1e-12 else math.inf),
+        4.0,
+        f"measured {float(variance):.4g}, claimed {right:.4g}, standard error {float(error):.2g}",
+        counted=f"standard errors away (measured {float(variance):.4g})",
+    )

@@ -7,6 +7,7 @@ from attnlab.widgets.attention import AttentionExplorable
 from attnlab.widgets.code import CodeExplorable, explore, four_mistakes
 from attnlab.widgets.dropout import DropoutExplorable
 from attnlab.widgets.scaling import ScalingExplorable
+from attnlab.widgets.heads import HeadSplitExplorable
 from attnlab.widgets.magic import load_ipython_extension
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "ControlBar",
     "DropoutExplorable",
     "Explorable",
+    "HeadSplitExplorable",
     "ScalingExplorable",
     "TraceView",
     "explore",

@@ -224,6 +224,13 @@ export function paintCell(cell, value, context) {
     td.dataset.tone = tone;
     cell.tone = tone;
   }
+  // Which of a few groups a number belongs to; the group itself is told by the axes.
+  const tint = context.tint && look !== "unreached" ? String(context.tint[flat] % 8) : undefined;
+  if (cell.tint !== tint) {
+    if (tint === undefined) delete td.dataset.tint;
+    else td.dataset.tint = tint;
+    cell.tint = tint;
+  }
   if (context.bars) {
     const height = `${Math.round(Math.min(1, Math.max(0, value || 0)) * 1000) / 10}%`;
     if (cell.height !== height) {

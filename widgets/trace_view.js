@@ -341,6 +341,7 @@ function createView(model, el, signal, shared) {
         slopes: slopes[name],
         steepest,
         bars: spec.bars,
+        tint: spec.tint && values[spec.tint],
         masked: allowed && ((flat) => allowed[flat % allowed.length] === 0),
         dropped: keep && ((flat) => keep[flat % keep.length] === 0),
       };

@@ -4,7 +4,14 @@ from typing import Any
 
 __all__ = ["AXIS_NAMES", "BAR_WORDS", "VIEW_WORDS"]
 
-AXIS_NAMES = {"d_k": "dₖ", "d_v": "dᵥ"}
+AXIS_NAMES = {
+    "d_k": "dₖ",
+    "d_v": "dᵥ",
+    "d_head": "r",
+    "d_in": "d in",
+    "other_key": "other key",
+    "kv_head": "key/value head",
+}
 
 VIEW_WORDS: dict[str, Any] = {
     "axes": AXIS_NAMES,

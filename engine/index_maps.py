@@ -20,7 +20,7 @@ MOVES = frozenset(
     take unsqueeze squeeze expand expand_as flatten unflatten ravel movedim moveaxis T mT H mH flip
     roll rot90 repeat tile repeat_interleave broadcast_to tril triu diagonal to float double half
     bfloat16 type type_as cpu masked_select alias data split_with_sizes swapaxes squeeze_ unfold
-    atleast_2d atleast_1d positive
+    atleast_2d atleast_1d positive as_strided
     """.split()
 ) | {"shared storage"}
 
@@ -95,6 +95,10 @@ def _trace(call: Call) -> tuple[list[Version], list[Tensor]]:
         count = version.values.numel()
         tensor = torch.arange(start, start + count, dtype=torch.float64).reshape(version.shape)
         start += count
+        if call.name == "as_strided":  # it goes by the memory, so the positions must lie as the numbers do
+            tensor = torch.empty_strided(version.shape, version.values.stride(), dtype=torch.float64).copy_(
+                tensor
+            )
         return tensor
 
     def replace(value: Any, moved: bool) -> Any:

@@ -6,6 +6,7 @@ from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.attention import AttentionExplorable
 from attnlab.widgets.code import CodeExplorable, explore, four_mistakes
 from attnlab.widgets.dropout import DropoutExplorable
+from attnlab.widgets.layout import LayoutExplorable
 from attnlab.widgets.scaling import ScalingExplorable
 from attnlab.widgets.heads import HeadSplitExplorable
 from attnlab.widgets.magic import load_ipython_extension
@@ -17,6 +18,7 @@ __all__ = [
     "DropoutExplorable",
     "Explorable",
     "HeadSplitExplorable",
+    "LayoutExplorable",
     "ScalingExplorable",
     "TraceView",
     "explore",

@@ -46,6 +46,9 @@ export function isLinked(flat, axes, shape, place, fixed = {}) {
   return shared > 0;
 }
 
+/** A long row in lines of `width`. */
+export const wrapped = ([length], width) => ({ count: 1, rows: Math.ceil(length / width), columns: Math.min(length, width) });
+
 /** A stage as facets of one grid each: all axes but the last two are facets; 1-D is one row, 0-D one cell. */
 export function facetsOf(shape) {
   const columns = shape.length ? shape[shape.length - 1] : 1;

@@ -1,7 +1,7 @@
 // ControlBar: native inputs, selects and buttons with real labels, declared by the kernel as data.
 // It also keeps the state of its explorable in the page's address, where the page is its own.
 
-import { keepKeys, make } from "./elements.js";
+import { fill, keepKeys, make } from "./elements.js";
 import { plainNumber } from "./numbers.js";
 import { createRequests } from "./requests.js";
 
@@ -263,6 +263,85 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     return holder;
   }
 
+  /** A line of text. What was refused stays to be mended, until something else is chosen. */
+  function text({ name, label }) {
+    const holder = make("label", "attnlab-control");
+    const field = make("input", "attnlab-number-field");
+    field.type = "text";
+    field.spellcheck = false;
+    field.dataset.name = name;
+    field.addEventListener("change", () => push(name, field.value.trim()));
+    holder.append(make("span", "attnlab-label", label), field);
+    painters.push(() => {
+      if (!unanswered.has(name) && root.getRootNode().activeElement !== field) field.value = valueOf(name);
+    });
+    return holder;
+  }
+
+  /** Texts in order, each with buttons to move and remove it, and a list to add one from. */
+  function chain({ name, label, choices, separator, words }) {
+    const holder = make("div", "attnlab-control attnlab-chain");
+    holder.setAttribute("role", "group");
+    holder.setAttribute("aria-label", label);
+    const list = make("ol", "attnlab-chain-items");
+    const add = make("select", "attnlab-select");
+    add.dataset.name = `${name}-add`;
+    add.setAttribute("aria-label", words.add);
+    for (const choice of ["", ...choices]) {
+      const option = make("option", "", choice || words.add);
+      option.value = choice;
+      add.append(option);
+    }
+    let shown = null;
+    const items = () => [...list.querySelectorAll("input")].map((input) => input.value.trim());
+    const send = (texts) => push(name, texts.join(separator));
+    add.addEventListener("change", () => {
+      if (add.value) send([...items(), add.value]);
+      add.value = "";
+    });
+    function moved(from, by) {
+      const texts = items();
+      const [item] = texts.splice(from, 1);
+      texts.splice(from + by, 0, item);
+      return texts;
+    }
+    function item(text, i, count) {
+      const li = make("li", "attnlab-chain-item");
+      const field = make("input", "attnlab-number-field");
+      field.type = "text";
+      field.spellcheck = false;
+      field.value = text;
+      field.dataset.name = `${name}-${i}`;
+      field.setAttribute("aria-label", fill(words.item, i + 1));
+      field.addEventListener("change", () => send(items()));
+      const buttons = [
+        ["earlier", "↑", i > 0, () => moved(i, -1)],
+        ["later", "↓", i < count - 1, () => moved(i, 1)],
+        ["remove", "×", true, () => items().filter((_, at) => at !== i)],
+      ].map(([what, sign, possible, texts]) => {
+        const element = button(`${name}-${what}-${i}`, sign, fill(words[what], i + 1), () => send(texts()));
+        element.classList.add("attnlab-small");
+        element.setAttribute("aria-disabled", String(!possible));
+        return element;
+      });
+      li.append(field, ...buttons);
+      return li;
+    }
+    holder.append(make("span", "attnlab-label", label), list, add);
+    painters.push(() => {
+      const value = valueOf(name);
+      if (value === shown) return;
+      shown = value;
+      const texts = value ? value.split(separator) : [];
+      const active = root.getRootNode().activeElement?.dataset?.name;
+      list.replaceChildren(...texts.map((text, i) => item(text, i, texts.length)));
+      keepKeys(list, "button, input");
+      // The list was built anew; the keyboard goes on where it was, or at the list's end.
+      if (active?.startsWith(`${name}-`)) (list.querySelector(`[data-name="${active}"]`) ?? add).focus();
+    });
+    return holder;
+  }
+
   /** Steps of a computation: radio buttons, so that the arrow keys work as everywhere. */
   function steps({ name, label, options }) {
     const holder = make("fieldset", "attnlab-steps");
@@ -326,7 +405,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     return holder;
   }
 
-  const builders = { select, toggle, stepper, slider, steps, command, link, menu };
+  const builders = { select, toggle, stepper, slider, text, chain, steps, command, link, menu };
 
   function build() {
     painters = [];

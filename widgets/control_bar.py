@@ -1,6 +1,6 @@
 """ControlBar: native controls with real labels, declared here as data and drawn by its script."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anywidget
@@ -60,6 +60,29 @@ def Slider(  # noqa: N802
         "values": list(values),
         "texts": list(texts or map(format_number, values)),
         "typed": typed,
+    }
+
+
+def Text(name: str, label: str) -> Control:  # noqa: N802
+    """A line of text, taken when it is left or Enter is pressed."""
+    return {"kind": "text", "name": name, "label": label}
+
+
+def Chain(  # noqa: N802
+    name: str, label: str, choices: Sequence[str], *, words: Mapping[str, str], separator: str = " | "
+) -> Control:
+    """A list of texts in order, to be edited, moved, removed and added to from `choices`.
+
+    Its value is one text, the items joined by `separator`. `words` are those of its buttons: `earlier`,
+    `later`, `remove` and `item` with {0} for the item's number, and `add`.
+    """
+    return {
+        "kind": "chain",
+        "name": name,
+        "label": label,
+        "choices": list(choices),
+        "separator": separator,
+        "words": dict(words),
     }
 
 

@@ -1,7 +1,7 @@
 // The DOM of one stage: facets of a table with row and column headers, one gridcell per element.
 // Built when shapes change, painted when values change.
 
-import { facetsOf, unravel } from "./axes.js";
+import { facetsOf, unravel, wrapped } from "./axes.js";
 import { fill, make } from "./elements.js";
 import { formatNumber, lookOf } from "./numbers.js";
 
@@ -75,7 +75,7 @@ export function stageFigure(name, spec, shape, words, labels) {
   figure.dataset.ramp = spec.ramp ?? "";
   if (spec.bars) figure.dataset.bars = "true";
   figure.append(stageCaption(name, spec, shape, words));
-  const { count, rows, columns } = facetsOf(shape);
+  const { count, rows, columns } = spec.wrap ? wrapped(shape, spec.wrap) : facetsOf(shape);
   const rowAxis = spec.axes.at(-2);
   const columnAxis = spec.axes.at(-1);
   const label = (axis, i) => labels?.[axis]?.[i] ?? String(i);
@@ -101,9 +101,9 @@ export function stageFigure(name, spec, shape, words, labels) {
     const lines = [];
     for (let i = 0; i < rows; i++) {
       const line = row();
-      line.append(header("row", rowAxis ? label(rowAxis, i) : ""));
+      line.append(header("row", spec.wrap ? String(i * columns) : rowAxis ? label(rowAxis, i) : ""));
       const cells = [];
-      for (let j = 0; j < columns; j++) {
+      for (let j = 0; j < Math.min(columns, (shape.at(-1) ?? 1) - (spec.wrap ? i * columns : 0)); j++) {
         const cell = gridCell(name, (facet * rows + i) * columns + j, spec);
         line.append(cell.td);
         cells.push(cell);

@@ -488,8 +488,9 @@ function createView(model, el, signal, shared) {
     for (const { rows } of grids)
       for (const cells of rows) for (const { td } of cells) if (td.dataset.tag) delete td.dataset.tag;
     trail.paint(
-      tags.map(({ cells, tag }) => ({
+      tags.map(({ cells, tag, alone }) => ({
         tag,
+        alone,
         elements: cells.flatMap(([stage, index]) => {
           const cell = shapes[stage] && cellsOf(stage).find(({ flat }) => flat === ravel(index, shapes[stage]));
           if (!cell) return [];

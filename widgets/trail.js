@@ -35,7 +35,8 @@ export function trailLayer(root, signal) {
     // A page that is scaled as a whole measures in its own pixels.
     const scale = base.width / root.offsetWidth || 1;
     layer.replaceChildren(
-      ...passed.flatMap(({ elements, tag }) => {
+      ...passed.flatMap(({ elements, tag, alone }) => {
+        if (alone) return []; // marked, with nothing to follow
         const points = elements.filter((element) => element.isConnected && isSeen(element)).map((element) => {
           const box = element.getBoundingClientRect();
           return { x: (box.x + box.width / 2 - base.x) / scale, y: (box.y + box.height / 2 - base.y) / scale };

@@ -1,0 +1,268 @@
+"""LayoutExplorable: the same tensor as a grid and as the strip of memory behind it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import traitlets as t
+from torch import Tensor
+
+from attnlab.engine import Check, Stage
+from attnlab.engine.chain import READY_CHAINS, ChainResult, changed_by_writing, run_chain
+from attnlab.engine.chain_text import parse_chain
+from attnlab.engine.layout import Layout, offset_of, storage_strip
+from attnlab.widgets.control_bar import Chain, Control, Select, Stepper, Text, Toggle
+from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.shapes import ChainText, Shape
+
+__all__ = ["LayoutExplorable"]
+
+
+def _ready() -> Iterator[tuple[str, dict[str, Any]]]:
+    for ready in READY_CHAINS:
+        # The element's number is its place in the start, in the order of memory.
+        element = 0
+        for size, place in zip(ready.start, ready.index, strict=True):
+            element = element * size + place
+        yield ready.name, {"start": ",".join(map(str, ready.start)), "chain": ready.text, "element": element}
+
+
+PRESETS: dict[str, dict[str, Any]] = dict(_ready())
+
+_CHOICES = (
+    "reshape(1,3,2,2)",
+    "view(1,3,4)",
+    "transpose(1,2)",
+    "permute(0,2,1)",
+    "contiguous()",
+    "flatten()",
+)
+_WORDS = {
+    "earlier": "move operation {0} earlier",
+    "later": "move operation {0} later",
+    "remove": "remove operation {0}",
+    "item": "operation {0}",
+    "add": "add an operation",
+}
+_STRIP = 16
+
+
+class LayoutExplorable(Explorable):
+    """A chain of view, reshape, transpose, permute, contiguous and flatten, with torch's real outcome.
+
+    - `start`: sizes of the first tensor, `"1,3,4"`, 1 to 5 axes and at most 96 elements
+    - `chain`: the operations, `"reshape(1,3,2,2) | transpose(1,2)"`, at most 8
+    - `element`: the number that is followed through grids and memory
+    - `write`: try what changes when the element is written into stage `into`
+    - `decimals`, `gradient`, `preset` as everywhere
+
+    `result` holds the last good chain with its tensors.
+    """
+
+    presets = PRESETS
+
+    start = Shape().tag(state="input")
+    chain = ChainText().tag(state="input")
+    element = t.Int(0, min=0, max=95).tag(state="input")
+    write = t.Bool(False).tag(state="view")
+    into = t.Int(0, min=0, max=8).tag(state="view")
+    gradient = t.Bool(False).tag(state="view")
+    preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
+    result = t.Instance(ChainResult, read_only=True)
+
+    def controls(self) -> list[list[Control]]:
+        return [
+            [
+                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                Text("start", "start"),
+                Stepper("element", "element", less="element before", more="next element"),
+                *self.common_controls(),
+            ],
+            [Chain("chain", "operations", _CHOICES, words=_WORDS)],
+            [
+                Toggle("write", "write into the element"),
+                Stepper("into", "of stage", less="stage before", more="next stage"),
+                Toggle("gradient", "gradient of the chosen number"),
+            ],
+        ]
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def layout_blocks(self) -> list[dict[str, Any]]:
+        return []  # a block for each operation: see `compute`
+
+    def compute(self) -> Result:
+        shape = tuple(int(size) for size in self.start.split(","))
+        operations = parse_chain(self.chain)
+        result = run_chain(shape, operations)
+        last = result.tensors()[0].numel() - 1
+        if self.element > last:
+            raise ValueError(f"element: expected 0 to {last}, got {self.element}")
+        self.set_trait("result", result)
+        grids = list(result.stages())
+        strips = {
+            f"strip{number}": storage_strip(step.tensor)
+            for number, step in enumerate(result.steps)
+            if step.tensor is not None and not step.shares_with
+        }
+        places = {
+            stage.name: tuple(int(i) for i in (stage.tensor == self.element).nonzero()[0]) for stage in grids
+        }
+        texts, blocks = self._told(result, places)
+        stages: dict[str, dict[str, Any]] = {
+            stage.name: {
+                "title": _name(number),
+                "axes": list(stage.axes),
+                "whole": True,
+            }
+            for number, stage in enumerate(grids)
+        }
+        for name in strips:
+            stages[name] = {"title": "memory", "axes": ["offset"], "whole": True, "wrap": _STRIP}
+        into = min(self.into, len(grids) - 1)
+        tags = [self._tag(result, places)]
+        if self.write:
+            tags.append(self._written(shape, into, places, texts))
+        return Result(
+            tensors={stage.name: stage.tensor for stage in grids} | strips,
+            checks=[(check, 0) for check in _checks(result)],
+            texts=texts,
+            message=f"Operation {len(result.steps) - 1} stops here. PyTorch says: {result.error}"
+            if result.error
+            else "",
+            stages=stages,
+            layout_blocks=blocks,
+            tags=tags,
+            limits={"element": last, "into": len(grids) - 1},
+        )
+
+    def _told(
+        self, result: ChainResult, places: Mapping[str, tuple[int, ...]]
+    ) -> tuple[dict[str, str], list[dict[str, Any]]]:
+        """What torch says about each stage, and where it stands."""
+        texts: dict[str, str] = {"written": ""}
+        blocks: list[dict[str, Any]] = [{"kind": "message"}, {"kind": "text", "text": "written"}]
+        for number, step in enumerate(result.steps):
+            texts[f"told{number}"] = _outcome(number, result)
+            blocks.append({"kind": "text", "text": f"told{number}"})
+            if step.tensor is None or step.layout is None:
+                continue
+            name = f"step{number}" if number else "start"
+            offset = offset_of(step.tensor, places[name])
+            texts[f"facts{number}"] = (
+                f"{_facts(step.layout)} · element {self.element} at offset {offset.text}"
+            )
+            blocks.append({"kind": "text", "text": f"facts{number}"})
+            items = [{"stage": name}]
+            if not step.shares_with:
+                items.append({"stage": f"strip{number}"})
+            blocks.append({"kind": "grids", "items": items})
+        return texts, [*blocks, {"kind": "readout"}, {"kind": "explanation"}, {"kind": "checks"}]
+
+    def _tag(self, result: ChainResult, places: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+        """The element in every grid, and in every strip of memory."""
+        cells: list[list[Any]] = []
+        for number, step in enumerate(result.steps):
+            if step.tensor is None:
+                continue
+            name = f"step{number}" if number else "start"
+            cells.append([name, list(places[name])])
+            if not step.shares_with:
+                cells.append([f"strip{number}", [offset_of(step.tensor, places[name]).total]])
+        return {"tag": "first", "cells": cells}
+
+    def _written(
+        self, shape: tuple[int, ...], into: int, places: Mapping[str, tuple[int, ...]], texts: dict[str, str]
+    ) -> dict[str, Any]:
+        names = list(places)
+        changed = changed_by_writing(shape, parse_chain(self.chain), into, places[names[into]])
+        hit = [i for i, found in enumerate(changed) if found]
+        kept = [i for i, found in enumerate(changed) if not found]
+        texts["written"] = (
+            f"Writing into element {self.element} of {_name(into)} changes {_listed(hit)}"
+            f"{', and not ' + _listed(kept) if kept else ''}."
+        )
+        cells = [[names[i], list(place)] for i, found in enumerate(changed) for place in found]
+        return {"tag": "changed", "alone": True, "cells": cells}
+
+    def follow(self, name: str) -> None:
+        if name == "start":
+            # Fewer elements than before: the last one is followed instead of one that is gone.
+            count = 1
+            for size in self.start.split(","):
+                count *= int(size)
+            self.element = min(self.element, max(count - 1, 0))
+
+    def _on_selected(self, change: Any) -> None:
+        """Choosing a number anywhere follows it; in a grid it is also where to write."""
+        with self._batch():
+            chosen: Mapping[str, Any] | None = change["new"]
+            numbers: Tensor | None = (
+                self._last.tensors.get(chosen["stage"]) if chosen and self._last else None
+            )
+            if chosen is None or numbers is None or len(chosen["index"]) != numbers.ndim:
+                return
+            index = tuple(chosen["index"])
+            if all(isinstance(i, int) and 0 <= i < n for i, n in zip(index, numbers.shape, strict=True)):
+                self.element = int(numbers[index])
+                if not chosen["stage"].startswith("strip"):
+                    self.into = int(chosen["stage"].removeprefix("step").replace("start", "0"))
+
+    def still_stages(self) -> Iterator[Stage]:
+        yield from self.result.stages()
+
+
+def _name(number: int) -> str:
+    return f"stage {number}"
+
+
+def _outcome(number: int, result: ChainResult) -> str:
+    step = result.steps[number]
+    if step.operation is None:
+        return f"{_name(0)} · the numbers in the order of memory"
+    if step.error:
+        return f"{step.operation} · refused by PyTorch: {step.error}"
+    if step.is_same_tensor:
+        made = "the very same tensor"
+    elif step.outcome == "view":
+        made = f"a view, in the memory of {_name(step.shares_with[0])}"
+    else:
+        made = "a copy, in memory of its own"
+    return f"{_name(number)} · {step.operation} · {made}"
+
+
+def _facts(layout: Layout) -> str:
+    return (
+        f"shape {layout.shape} · stride {layout.stride} · storage offset {layout.storage_offset} · "
+        f"{'contiguous' if layout.contiguous else 'not contiguous'}"
+    )
+
+
+def _listed(numbers: list[int]) -> str:
+    names = [_name(number) for number in numbers]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _checks(result: ChainResult) -> list[Check]:
+    """The formula of the offset against the memory itself, for every element of every stage."""
+    wrong = 0
+    count = 0
+    for step in result.steps:
+        if step.tensor is None:
+            continue
+        index = step.tensor.isfinite().nonzero()
+        offsets = step.tensor.storage_offset() + (index * torch.tensor(step.tensor.stride())).sum(dim=1)
+        count += len(offsets)
+        wrong += int((storage_strip(step.tensor)[offsets] != step.tensor.flatten()).sum())
+    how = "the number at offset + Σ index · stride in memory, against the element of the grid"
+    return [
+        Check(
+            "offset + Σ index · stride finds every element",
+            float(wrong),
+            0.0,
+            how,
+            counted=f"of {count} elements elsewhere",
+        )
+    ]
+

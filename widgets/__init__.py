@@ -7,6 +7,7 @@ from attnlab.widgets.attention import AttentionExplorable
 from attnlab.widgets.code import CodeExplorable, explore, four_mistakes
 from attnlab.widgets.dropout import DropoutExplorable
 from attnlab.widgets.layout import LayoutExplorable
+from attnlab.widgets.projection import ProjectionExplorable
 from attnlab.widgets.scaling import ScalingExplorable
 from attnlab.widgets.heads import HeadSplitExplorable
 from attnlab.widgets.magic import load_ipython_extension
@@ -19,6 +20,7 @@ __all__ = [
     "Explorable",
     "HeadSplitExplorable",
     "LayoutExplorable",
+    "ProjectionExplorable",
     "ScalingExplorable",
     "TraceView",
     "explore",

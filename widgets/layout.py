@@ -265,4 +265,3 @@ def _checks(result: ChainResult) -> list[Check]:
             counted=f"of {count} elements elsewhere",
         )
     ]
-

@@ -7,10 +7,12 @@ __all__ = ["AXIS_NAMES", "BAR_WORDS", "VIEW_WORDS"]
 AXIS_NAMES = {
     "d_k": "dₖ",
     "d_v": "dᵥ",
-    "d_head": "r",
     "d_in": "d in",
-    "other_key": "other key",
+    "d_out": "d out",
+    "d_out_linear": "out",
     "kv_head": "key/value head",
+    "kv_width": "key/value width",
+    "other_key": "other key",
 }
 
 VIEW_WORDS: dict[str, Any] = {

@@ -24,6 +24,7 @@ _OPERATORS = {
     "rightarrow": "→", "mapsto": "↦", "Rightarrow": "⇒", "odot": "⊙", "otimes": "⊗", "oplus": "⊕",
     "circ": "∘",
     "ldots": "…", "dots": "…", "cdots": "⋯", "vdots": "⋮", "mid": "∣", "ast": "∗", "ll": "≪", "gg": "≫",
+    "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "bmod": "mod",
     "langle": "⟨", "rangle": "⟩", "lVert": "‖", "rVert": "‖", "Vert": "‖", "|": "‖", "{": "{", "}": "}",
     "forall": "∀", "cup": "∪", "cap": "∩", "subset": "⊂", "wedge": "∧", "vee": "∨", "neg": "¬",
 }  # fmt: skip

@@ -64,6 +64,7 @@ export default () => {
   const views = new Set();
   const unanswered = new Map();
   let requests;
+  let sending = false;
   let addressTimer = null;
   let restored = false;
 
@@ -81,7 +82,9 @@ export default () => {
       const nonce = Math.random().toString(36).slice(2);
       requests = createRequests(
         (request) => {
+          sending = true;
           model.set("request", { ...request, nonce });
+          sending = false;
           model.save_changes();
         },
         { setTimeout: (...a) => setTimeout(...a), clearTimeout: (t) => clearTimeout(t), patience: PATIENCE_MS, onLate() {} },
@@ -120,7 +123,7 @@ export default () => {
       };
       const view = createBar(model, el, signal, { push, unanswered, address: () => addressOf(model) });
       views.add(view);
-      const onChange = () => view.update();
+      const onChange = () => sending || view.update();
       const onDownload = () => {
         const download = model.get("download");
         // Only the first display saves the file; two displays are one request.
@@ -279,7 +282,8 @@ function createBar(model, el, signal, { push, unanswered, address }) {
   }
 
   /** Texts in order, each with buttons to move and remove it, and a list to add one from. */
-  function chain({ name, label, choices, separator, words }) {
+  function chain({ name, label, choices, separator }) {
+    const words = model.get("words");
     const holder = make("div", "attnlab-control attnlab-chain");
     holder.setAttribute("role", "group");
     holder.setAttribute("aria-label", label);
@@ -315,11 +319,11 @@ function createBar(model, el, signal, { push, unanswered, address }) {
       field.setAttribute("aria-label", fill(words.item, i + 1));
       field.addEventListener("change", () => send(items()));
       const buttons = [
-        ["earlier", "↑", i > 0, () => moved(i, -1)],
-        ["later", "↓", i < count - 1, () => moved(i, 1)],
-        ["remove", "×", true, () => items().filter((_, at) => at !== i)],
-      ].map(([what, sign, possible, texts]) => {
-        const element = button(`${name}-${what}-${i}`, sign, fill(words[what], i + 1), () => send(texts()));
+        ["earlier", words.earlier, "↑", i > 0, () => moved(i, -1)],
+        ["later", words.later, "↓", i < count - 1, () => moved(i, 1)],
+        ["remove", words.remove, "×", true, () => items().filter((_, at) => at !== i)],
+      ].map(([what, told, sign, possible, texts]) => {
+        const element = button(`${name}-${what}-${i}`, sign, fill(told, i + 1), () => send(texts()));
         element.classList.add("attnlab-small");
         element.setAttribute("aria-disabled", String(!possible));
         return element;

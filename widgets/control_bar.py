@@ -1,6 +1,6 @@
 """ControlBar: native controls with real labels, declared here as data and drawn by its script."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anywidget
@@ -68,13 +68,10 @@ def Text(name: str, label: str) -> Control:  # noqa: N802
     return {"kind": "text", "name": name, "label": label}
 
 
-def Chain(  # noqa: N802
-    name: str, label: str, choices: Sequence[str], *, words: Mapping[str, str], separator: str = " | "
-) -> Control:
+def Chain(name: str, label: str, choices: Sequence[str], *, separator: str = " | ") -> Control:  # noqa: N802
     """A list of texts in order, to be edited, moved, removed and added to from `choices`.
 
-    Its value is one text, the items joined by `separator`. `words` are those of its buttons: `earlier`,
-    `later`, `remove` and `item` with {0} for the item's number, and `add`.
+    Its value is one text, the items joined by `separator`.
     """
     return {
         "kind": "chain",
@@ -82,7 +79,6 @@ def Chain(  # noqa: N802
         "label": label,
         "choices": list(choices),
         "separator": separator,
-        "words": dict(words),
     }
 
 

@@ -17,5 +17,8 @@ export function keepKeys(root, selector) {
   for (const element of root.querySelectorAll(selector)) element.dataset.lmSuppressShortcuts = "true";
 }
 
+/** The text of nodes and strings, one after the other. */
+export const textOf = (pieces) => pieces.map((piece) => piece.textContent ?? piece).join("");
+
 /** `{0}`, `{1}` … in `pattern` replaced; all words come from the kernel. */
 export const fill = (pattern, ...parts) => pattern.replace(/\{(\d)\}/g, (_, i) => parts[i]);

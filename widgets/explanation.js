@@ -1,6 +1,6 @@
 // The panel of one number: its formula with its own numbers, and the line that computed it.
 
-import { make } from "./elements.js";
+import { make, textOf } from "./elements.js";
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const TAGS = new Set("math mrow mi mn mo mtext mfrac msub msup msubsup msqrt munder mover munderover".split(" "));
@@ -46,7 +46,7 @@ export function explanationPanel(words) {
   return {
     panel,
     paint(explanation, heading) {
-      title.replaceChildren(...heading);
+      if (title.textContent !== textOf(heading)) title.replaceChildren(...heading);
       const math = explanation?.mathml ?? "";
       if (math !== shownFormula) {
         formula.replaceChildren(...(math ? [formulaElement(math)] : []));

@@ -245,7 +245,7 @@ class HeadSplitExplorable(Explorable):
 
     def _blocks(self) -> list[dict[str, Any]]:
         wrong = {_NONE: [], _MERGE: ["wrong_merged"], _SPLIT: ["wrong_heads"]}[self.mistake]
-        mistake = [
+        mistake: list[dict[str, Any]] = [
             {"kind": "text", "text": "mistake"},
             {"kind": "grids", "items": [{"stage": stage} for stage in wrong]},
         ]

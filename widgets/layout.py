@@ -37,13 +37,6 @@ _CHOICES = (
     "contiguous()",
     "flatten()",
 )
-_WORDS = {
-    "earlier": "move operation {0} earlier",
-    "later": "move operation {0} later",
-    "remove": "remove operation {0}",
-    "item": "operation {0}",
-    "add": "add an operation",
-}
 _STRIP = 16
 
 
@@ -78,7 +71,7 @@ class LayoutExplorable(Explorable):
                 Stepper("element", "element", less="element before", more="next element"),
                 *self.common_controls(),
             ],
-            [Chain("chain", "operations", _CHOICES, words=_WORDS)],
+            [Chain("chain", "operations", _CHOICES)],
             [
                 Toggle("write", "write into the element"),
                 Stepper("into", "of stage", less="stage before", more="next stage"),
@@ -252,8 +245,9 @@ def _checks(result: ChainResult) -> list[Check]:
         if step.tensor is None:
             continue
         index = step.tensor.isfinite().nonzero()
-        offsets = step.tensor.storage_offset() + (index * torch.tensor(step.tensor.stride())).sum(dim=1)
-        count += len(offsets)
+        start = int(step.tensor.storage_offset())
+        offsets = start + (index * torch.tensor(step.tensor.stride())).sum(dim=1)
+        count += offsets.shape[0]
         wrong += int((storage_strip(step.tensor)[offsets] != step.tensor.flatten()).sum())
     how = "the number at offset + Σ index · stride in memory, against the element of the grid"
     return [

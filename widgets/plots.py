@@ -15,6 +15,7 @@ from typing import Protocol
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import Transform
 
 from attnlab.widgets.figure import StageFigure
 
@@ -111,7 +112,7 @@ class Drawn:
     def of(cls, figure: StageFigure) -> "Drawn":
         """The figure as it is now; its one pair of axes is what points are placed in."""
         text = figure.svg()
-        transform = figure.axes[0].transData.frozen()
+        transform: Transform = figure.axes[0].transData
         height = figure.get_figheight() * _POINTS_PER_INCH
         unit = _POINTS_PER_INCH / figure.dpi
 

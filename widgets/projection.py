@@ -341,7 +341,7 @@ def _extended(result: Result, tensors: dict[str, Tensor], told: str, *checks: Ch
 def _columns(width: int, heads: int, layout: str) -> tuple[list[str], Tensor]:
     """What each column of a packed matrix is, found by packing the columns' own numbers."""
     numbers = torch.arange(3 * width, dtype=torch.float64).reshape(3, 1, width)
-    order = pack(*numbers, heads, layout)[0].long()
+    order = pack(numbers[0], numbers[1], numbers[2], heads, layout)[0].long()
     names = [f"{'QKV'[n // width]} {n % width}" for n in order.tolist()]
     return names, (order // width).double()
 

@@ -116,7 +116,7 @@ class ScalingExplorable(Explorable):
             "entropy_scaled": number | {"title": "entropy, scaled"},
             "jacobian_norm_raw": number | {"title": "gradient size, not scaled"},
             "jacobian_norm_scaled": number | {"title": "gradient size, scaled"},
-            "variance_raw": number | {"title": "variance of 4,096 scores"},
+            "variance_raw": number | {"title": "variance of the scores"},
             "variance_scaled": number | {"title": "variance, scaled"},
             "jacobian_raw": jacobian | {"title": "∂ weight / ∂ score, not scaled"},
             "jacobian_scaled": jacobian | {"title": "∂ weight / ∂ score, scaled", "bar": True},
@@ -219,9 +219,6 @@ class ScalingExplorable(Explorable):
                 "items": [
                     {"stage": "scores"},
                     {"stage": "weights_raw", "operation": "softmax"},
-                    {"stage": "entropy_raw"},
-                    {"stage": "jacobian_norm_raw"},
-                    {"stage": "variance_raw"},
                 ],
             },
             {
@@ -229,9 +226,14 @@ class ScalingExplorable(Explorable):
                 "items": [
                     {"stage": "scaled", "operation": "scale"},
                     {"stage": "weights_scaled", "operation": "softmax"},
-                    {"stage": "entropy_scaled"},
-                    {"stage": "jacobian_norm_scaled"},
-                    {"stage": "variance_scaled"},
+                ],
+            },
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": f"{quantity}_{kind}"}
+                    for quantity in ("entropy", "jacobian_norm", "variance")
+                    for kind in ("raw", "scaled")
                 ],
             },
             {"kind": "plots", "plots": ["scores", "entropy", "jacobian"]},

@@ -4,7 +4,7 @@
 import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel, unravel } from "./axes.js";
 import { createRequests } from "./requests.js";
-import { fill, keepKeys, make } from "./elements.js";
+import { fill, keepKeys, make, textOf } from "./elements.js";
 import { isLarge, stageCanvas } from "./stage_canvas.js";
 import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
 import { createTextBoxes } from "./text_box.js";
@@ -35,6 +35,7 @@ export default () => {
   let requests;
   let late = false;
   let gesture = 0;
+  let sending = false;
 
   const repaint = () => views.forEach((view) => view.paint());
 
@@ -50,7 +51,10 @@ export default () => {
       const nonce = Math.random().toString(36).slice(2);
       requests = createRequests(
         (request) => {
+          // Nobody draws what we send ourselves; the kernel should have it first.
+          sending = true;
           model.set("request", { ...request, nonce });
+          sending = false;
           model.save_changes();
         },
         {
@@ -83,7 +87,7 @@ export default () => {
         isBusy: () => requests?.busy,
       });
       views.add(view);
-      const onChange = () => view.update();
+      const onChange = () => sending || view.update();
       model.on("change", onChange);
       view.update();
       return () => {
@@ -116,6 +120,7 @@ function createView(model, el, signal, shared) {
   let busyTimer = null;
   let canvases = [];
   let plots = [];
+  let tagged = [];
   const trail = trailLayer(root, signal);
   const textBoxes = createTextBoxes({
     messageId,
@@ -364,7 +369,10 @@ function createView(model, el, signal, shared) {
       const context = contexts[element.dataset.stage];
       element.classList.toggle("attnlab-later", Boolean(context && !context.reached));
     }
-    for (const element of parts.texts ?? []) element.textContent = answer.texts[element.dataset.text] ?? "";
+    for (const element of parts.texts ?? []) {
+      const text = answer.texts[element.dataset.text] ?? "";
+      if (element.textContent !== text) element.textContent = text;
+    }
     if (parts.tableTitle) {
       parts.tableTitle.element.textContent = answer.texts[parts.tableTitle.block.title];
       parts.tableTitle.grid.setAttribute("aria-label", answer.texts[parts.tableTitle.block.title]);
@@ -429,7 +437,10 @@ function createView(model, el, signal, shared) {
   }
 
   function paintChecks(step) {
-    if (!parts.checks) return;
+    const told = JSON.stringify([answer.checks, step, words.checks]);
+    // What stays as it is isn't laid out again: every element counts, on every move of a drag.
+    if (!parts.checks || parts.checks.told === told) return;
+    parts.checks.told = told;
     parts.checks.replaceChildren(
       ...answer.checks.map(({ name, text, how, holds, step: from }) => {
         const item = make("li", "attnlab-check");
@@ -485,8 +496,8 @@ function createView(model, el, signal, shared) {
   /** Tagged elements: their cells are outlined twice and joined by a curve. */
   function paintTags() {
     const tags = answer.tags ?? [];
-    for (const { rows } of grids)
-      for (const cells of rows) for (const { td } of cells) if (td.dataset.tag) delete td.dataset.tag;
+    for (const td of tagged) delete td.dataset.tag;
+    tagged = [];
     trail.paint(
       tags.map(({ cells, tag, alone }) => ({
         tag,
@@ -495,6 +506,7 @@ function createView(model, el, signal, shared) {
           const cell = shapes[stage] && cellsOf(stage).find(({ flat }) => flat === ravel(index, shapes[stage]));
           if (!cell) return [];
           cell.td.dataset.tag = cell.td.dataset.tag ? `${cell.td.dataset.tag} ${tag}` : tag;
+          tagged.push(cell.td);
           return [cell.td];
         }),
       })),
@@ -506,13 +518,14 @@ function createView(model, el, signal, shared) {
     // What is chosen is told in full below.
     const chosen = parts.explanation && selectedCell(model.get("selected"));
     if (!cell || cell === chosen) {
-      parts.readout.textContent = words.readoutHint;
+      if (parts.readout.textContent !== words.readoutHint) parts.readout.textContent = words.readoutHint;
       return;
     }
     const extra = cell.look === "masked" ? ` · ${words.looks.masked}` : "";
     const { editable, toggle } = stages[cell.stage];
     const hint = editable ? ` · ${toggle ? words.toggleHint : words.editHint}` : "";
-    parts.readout.replaceChildren(...named(cell), make("span", "attnlab-readout-note", `${extra}${hint}`));
+    const pieces = [...named(cell), make("span", "attnlab-readout-note", `${extra}${hint}`)];
+    if (parts.readout.textContent !== textOf(pieces)) parts.readout.replaceChildren(...pieces);
   }
 
   /** A cell by name, place and all digits. */

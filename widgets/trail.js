@@ -3,22 +3,23 @@
 import { SVG } from "./elements.js";
 
 /**
- * A smooth curve through points, from stage to stage: it leaves and arrives along the direction in
- * which the stages stand, so that curves of one column or one row of stages stay readable.
- * @param {{x: number, y: number}[]} points
+ * A smooth curve from the edge of one cell to the edge of another: it leaves and arrives along the
+ * direction in which they stand, and the numbers in them stay free.
+ * @param {{x: number, y: number, width: number, height: number}} from centre and size
+ * @param {{x: number, y: number, width: number, height: number}} to
  */
-export function curve(points) {
-  return points
-    .map(({ x, y }, i) => {
-      if (i === 0) return `M${rounded(x)} ${rounded(y)}`;
-      const from = points[i - 1];
-      const beside = Math.abs(x - from.x) > Math.abs(y - from.y);
-      const [a, b] = beside
-        ? [{ x: (from.x + x) / 2, y: from.y }, { x: (from.x + x) / 2, y }]
-        : [{ x: from.x, y: (from.y + y) / 2 }, { x, y: (from.y + y) / 2 }];
-      return `C${rounded(a.x)} ${rounded(a.y)} ${rounded(b.x)} ${rounded(b.y)} ${rounded(x)} ${rounded(y)}`;
-    })
-    .join("");
+export function curve(from, to) {
+  const beside = Math.abs(to.x - from.x) > Math.abs(to.y - from.y);
+  const ahead = beside ? Math.sign(to.x - from.x) : Math.sign(to.y - from.y);
+  const edge = ({ x, y, width, height }, side) =>
+    beside ? { x: x + (side * width) / 2, y } : { x, y: y + (side * height) / 2 };
+  const a = edge(from, ahead);
+  const b = edge(to, -ahead);
+  const turn = beside
+    ? [{ x: (a.x + b.x) / 2, y: a.y }, { x: (a.x + b.x) / 2, y: b.y }]
+    : [{ x: a.x, y: (a.y + b.y) / 2 }, { x: b.x, y: (a.y + b.y) / 2 }];
+  const [start, ...rest] = [a, ...turn, b].map(({ x, y }) => `${rounded(x)} ${rounded(y)}`);
+  return `M${start}C${rest.join(" ")}`;
 }
 
 const rounded = (x) => Math.round(x * 10) / 10;
@@ -29,23 +30,36 @@ export function trailLayer(root, signal) {
   layer.setAttribute("class", "attnlab-trail");
   layer.setAttribute("aria-hidden", "true");
   let passed = [];
+  let frame = null;
+
+  /** Once a frame at most: to ask for places makes the browser lay out the page at once. */
+  function soon() {
+    if (passed.length || layer.firstChild) frame ??= requestAnimationFrame(draw);
+  }
 
   function draw() {
+    frame = null;
     const base = root.getBoundingClientRect();
     // A page that is scaled as a whole measures in its own pixels.
     const scale = base.width / root.offsetWidth || 1;
     layer.replaceChildren(
       ...passed.flatMap(({ elements, tag, alone }) => {
         if (alone) return []; // marked, with nothing to follow
-        const points = elements.filter((element) => element.isConnected && isSeen(element)).map((element) => {
+        const boxes = elements.filter((element) => element.isConnected && isSeen(element)).map((element) => {
           const box = element.getBoundingClientRect();
-          return { x: (box.x + box.width / 2 - base.x) / scale, y: (box.y + box.height / 2 - base.y) / scale };
+          return {
+            x: (box.x + box.width / 2 - base.x) / scale,
+            y: (box.y + box.height / 2 - base.y) / scale,
+            width: box.width / scale,
+            height: box.height / scale,
+          };
         });
-        if (points.length < 2) return [];
-        const path = document.createElementNS(SVG, "path");
-        path.setAttribute("class", `attnlab-trail-${tag}`);
-        path.setAttribute("d", curve(points));
-        return [path];
+        return boxes.slice(1).map((to, i) => {
+          const path = document.createElementNS(SVG, "path");
+          path.setAttribute("class", `attnlab-trail-${tag}`);
+          path.setAttribute("d", curve(boxes[i], to));
+          return path;
+        });
       }),
     );
   }
@@ -58,15 +72,18 @@ export function trailLayer(root, signal) {
   }
 
   // Grids scroll inside themselves, the page is resized and zoomed: the curves go along.
-  root.addEventListener("scroll", draw, { capture: true, passive: true, signal });
-  const watcher = new ResizeObserver(draw);
+  root.addEventListener("scroll", soon, { capture: true, passive: true, signal });
+  const watcher = new ResizeObserver(soon);
   watcher.observe(root);
-  signal.addEventListener("abort", () => watcher.disconnect());
+  signal.addEventListener("abort", () => {
+    watcher.disconnect();
+    cancelAnimationFrame(frame);
+  });
   return {
     layer,
     paint(tags) {
       passed = tags;
-      draw();
+      soon();
     },
   };
 }

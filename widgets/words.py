@@ -53,4 +53,12 @@ VIEW_WORDS: dict[str, Any] = {
     "toggleHint": "click or press space to switch it",
 }
 
-BAR_WORDS = {"linkCopied": "Link copied", "copied": "Copied"}
+BAR_WORDS = {
+    "linkCopied": "Link copied",
+    "copied": "Copied",
+    "add": "add an operation",
+    "item": "operation {0}",
+    "earlier": "move operation {0} earlier",
+    "later": "move operation {0} later",
+    "remove": "remove operation {0}",
+}

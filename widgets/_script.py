@@ -12,7 +12,6 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent
 # Every widget sends its script again: what only a reader of the file needs stays at home.
 _COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)?\n", re.MULTILINE)
-_INDENT = re.compile(r"^ +", re.MULTILINE)
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+)\.js";\n', re.MULTILINE)
 
 
@@ -41,4 +40,4 @@ def _collect(stem: str, written: dict[str, str]) -> None:
     for module in _IMPORT.findall(text):
         if module not in written:
             _collect(module, written)
-    written[stem] = _INDENT.sub("", _COMMENT.sub("", _IMPORT.sub("", text)))
+    written[stem] = _COMMENT.sub("", _IMPORT.sub("", text))

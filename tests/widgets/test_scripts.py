@@ -121,7 +121,7 @@ class TestJoining:
         made = widget()
         assert made._esm == script(stem)
         assert made._css == style(stem)
-        assert len(made._esm) < 60_000
+        assert len(made._esm) < 70_000
 
     def test_every_script_is_part_of_a_widget(self) -> None:
         used = {path for stem in WIDGETS for path in joined(stem)}

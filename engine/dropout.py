@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
-from attnlab.engine.weights import require_keep, require_p, require_weights, require_whole
+from attnlab.engine.weights import require_keep, require_p, require_weights
 
 __all__ = [
     "MAX_KEYS",

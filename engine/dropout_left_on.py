@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from attnlab.engine.checks import Check
 from attnlab.engine.dropout import MAX_SEED
+from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
-from attnlab.engine.weights import require_p, require_weights, require_whole
+from attnlab.engine.weights import require_p, require_weights
 
 __all__ = ["FunctionalTrace", "NoGradTrace", "functional_still_drops", "no_grad_still_drops"]
 

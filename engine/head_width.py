@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
 from attnlab.engine.vectors import MAX_D_K
-from attnlab.engine.weights import require_whole
 
 __all__ = ["MAX_HEADS", "HeadWidthTrace", "compare_head_width", "divide_by_root"]
 

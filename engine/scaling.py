@@ -18,8 +18,8 @@ from torch import Tensor
 from attnlab.engine.concentration import entropy, jacobian_norm, softmax_jacobian
 from attnlab.engine.head_width import MAX_HEADS
 from attnlab.engine.score_statistics import ScoreTrace, require_vectors, score_statistics
+from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
-from attnlab.engine.weights import require_whole
 
 __all__ = ["CurveTrace", "ScalingTrace", "scaling_curve", "scaling_trace"]
 

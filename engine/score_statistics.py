@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnlab.engine.head_width import MAX_HEADS
+from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
 from attnlab.engine.vectors import MAX_D_K
-from attnlab.engine.weights import require_whole
 
 __all__ = ["GROUP", "ScoreTrace", "require_vectors", "score_statistics"]
 

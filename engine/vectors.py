@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from attnlab.engine.weights import require_whole
+from attnlab.engine.sizes import require_whole
 
 __all__ = ["DISTRIBUTIONS", "MAX_D_K", "dot_product_variance", "sample_queries_and_keys", "sample_vectors"]
 

@@ -3,14 +3,12 @@
 Nothing is repaired here: a row that doesn't sum to 1 is refused, never renormalised.
 """
 
-import math
-from numbers import Integral, Real
-from typing import Any
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-__all__ = ["SUM_TOLERANCE", "require_keep", "require_p", "require_weights", "require_whole"]
+__all__ = ["SUM_TOLERANCE", "require_keep", "require_p", "require_weights"]
 
 SUM_TOLERANCE = 1e-9
 """How far from 1 the sum of a row may be in float64: six times 1/6 is 1 only up to rounding."""
@@ -73,14 +71,6 @@ def require_keep(keep: Tensor, shape: tuple[int, ...], name: str = "keep") -> No
         raise ValueError(
             f"{name}: expected the shape {tuple(shape)} of what is dropped, got {tuple(keep.shape)}"
         )
-
-
-def require_whole(value: Any, name: str, low: int, high: int) -> None:
-    """Refuses what is no whole number from `low` to `high`."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
-        shown = value if isinstance(value, Real) and math.isfinite(value) else repr(value)
-        raise ValueError(f"{name}: expected a whole number from {low} to {high}, got {shown}")
 
 
 def _of_row(row: list[int]) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -190,7 +191,7 @@ class TestRefusals:
     )
     def test_sizes(self, name: str, limit: int, value: object) -> None:
         sizes: dict[str, object] = {"batch": 1, "time": 2, "width": 4, "heads": 2} | {name: value}
-        shown = "more than 12 digits" if isinstance(value, int) and value > 99 else f"got {value!r}"
+        shown = "more than 20 digits" if isinstance(value, int) and value > 99 else f"got {value!r}"
         with refused(f"{name}:", f"whole number from 1 to {limit}", shown):
             split_and_merge(**sizes)  # type: ignore[arg-type]
         with refused(f"{name}:", f"got {limit + 1}"):
@@ -222,6 +223,20 @@ class TestRefusals:
     def test_arithmetic(self, column: int, d_head: int, word: str) -> None:
         with refused(f"{word}:", "whole number"):
             arithmetic(column, d_head)
+
+    @pytest.mark.parametrize("value", [2.5, math.inf, 2**63, 10**20 - 1, Fraction(1, 2)])
+    def test_what_came_is_said(self, value: object) -> None:
+        with refused("size: expected a whole number from 1 to 2, got ", str(value)):
+            require_whole(value, "size", 1, 2)
+
+    def test_whole_numbers_of_numpy_are_welcome(self) -> None:
+        numbers = torch.tensor([1, 7]).numpy()
+        assert type(require_whole(numbers[1], "size", 1, 7)) is int
+        assert require_whole(numbers[1], "size", 1, 7) == 7
+        with refused("size: expected a whole number from 1 to 6, got 7"):
+            require_whole(numbers[1], "size", 1, 6)
+        with refused("size:", "got ", "True"):
+            require_whole((numbers > 0)[0], "size", 0, 2)
 
     def test_long_values_are_cut_short(self) -> None:
         with refused("size:") as caught:

@@ -85,6 +85,15 @@ def traced(call: Call) -> tuple[list[Version], list[Tensor]]:
     return known
 
 
+def _laid_out(positions: Tensor, version: Version) -> Tensor:
+    """The positions where the numbers of `version` are in memory, and 0 in the rest of that memory."""
+    values = version.values
+    memory = torch.zeros(values.untyped_storage().nbytes() // values.itemsize, dtype=torch.float64)
+    places = torch.arange(len(memory)).as_strided(values.shape, values.stride(), values.storage_offset())
+    memory[places.flatten()] = positions.flatten()
+    return memory.as_strided(values.shape, values.stride(), values.storage_offset())
+
+
 def _trace(call: Call) -> tuple[list[Version], list[Tensor]]:
     sources: list[Version] = []
     start = 1  # 0 stands for a zero that comes from nowhere
@@ -96,9 +105,7 @@ def _trace(call: Call) -> tuple[list[Version], list[Tensor]]:
         tensor = torch.arange(start, start + count, dtype=torch.float64).reshape(version.shape)
         start += count
         if call.name == "as_strided":  # it goes by the memory, so the positions must lie as the numbers do
-            tensor = torch.empty_strided(version.shape, version.values.stride(), dtype=torch.float64).copy_(
-                tensor
-            )
+            tensor = _laid_out(tensor, version)
         return tensor
 
     def replace(value: Any, moved: bool) -> Any:

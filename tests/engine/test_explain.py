@@ -610,6 +610,16 @@ MOVING: dict[str, Callable[[Tensor], object]] = {
     "copies": lambda x: (x.contiguous(), x.transpose(0, 1).contiguous(), x.detach(), x.clone(), x.data, +x),
     "apart": lambda x: ([row * 1 for row in x], list(x.unbind(-1)), dict(enumerate(x))),
     "in place": lambda x: (x.clone().transpose_(0, 1), x.clone().unsqueeze_(0), x[:, :1].clone().squeeze_(1)),
+    "by the memory": lambda x: (
+        x.as_strided((4, 6), (6, 1)),
+        x.transpose(0, 2).as_strided((24,), (1,), 0),
+        x.permute(1, 2, 0).as_strided((2, 3), (2, 5), 1),
+        torch.as_strided(x.mT, (2, 4), (1, 3)),
+        x.as_strided((3, 2), (0, 1), 4),  # elements more than once
+        x[:, 1:].as_strided((2, 2), (12, 1)),
+        x[1].as_strided((3,), (2,)),
+        x[0, 0].expand(3, 4).as_strided((2, 2), (1, 1)),
+    ),
     "into": lambda x: torch.cat([x, x], out=torch.empty(4, 3, 4)),
 }
 
@@ -636,6 +646,18 @@ def test_where_elements_come_from(name: str) -> None:
                         (root,) = explain(tape, root.version, root.index).operands
                     assert root.version is tape.version(x) or root.version.call is None
                     assert root.version.values[root.index].item() == value
+
+
+def test_memory_that_the_input_does_not_show_is_no_zero() -> None:
+    x = torch.arange(1, 13).reshape(3, 4).float()
+    with record() as tape:
+        y = x[1].as_strided((3,), (2,), 2)
+    version = tape.version(y)
+    assert y.tolist() == [3, 5, 7]
+    outside, *inside = (explain(tape, version, (i,)) for i in range(3))
+    assert outside.formula is None
+    assert outside.value == 3
+    assert [found.formula.value() for found in inside if found.formula] == [5, 7]
 
 
 def test_assigning_says_what_was_assigned() -> None:

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,6 +52,7 @@ class Plotter:
         self._wanted: Mapping[str, Plot] | None = None
         self._shown = False
         self._drawing: Future[Mapping[str, str]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def draw(self, plots: Mapping[str, Plot]) -> None:
         """Draws soon, where an event loop runs (a notebook's kernel); elsewhere `finish` does."""
@@ -58,14 +60,18 @@ class Plotter:
             return
         self._wanted = plots
         self._shown = bool(plots)
-        if self._drawing is None:
+        # What an event loop that has ended was to show, nobody waits for.
+        if self._drawing is None or (self._loop is not None and self._loop.is_closed()):
             self._start()
 
     def finish(self) -> None:
-        """Draws now what is still wanted."""
+        """Shows now what is wanted, drawn already or not."""
+        drawing, self._drawing = self._drawing, None
         if self._wanted is not None:
-            wanted, self._wanted = self._wanted, None
-            self._show(_drawn(wanted))
+            # In the same thread as ever: matplotlib's caches are made for one at a time.
+            drawing, self._wanted = _worker.submit(_drawn, self._wanted), None
+        if drawing is not None:
+            self._show(drawing.result())
 
     def stop(self) -> None:
         """Forgets what is wanted; what is being drawn is shown to nobody."""
@@ -80,10 +86,17 @@ class Plotter:
         wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        self._drawing = _worker.submit(_drawn, wanted)
-        self._drawing.add_done_callback(lambda drawn: loop.call_soon_threadsafe(self._finished, drawn))
+        self._loop, self._drawing = loop, _worker.submit(_drawn, wanted)
+
+        def done(drawn: "Future[Mapping[str, str]]") -> None:
+            with suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(self._finished, drawn)
+
+        self._drawing.add_done_callback(done)
 
     def _finished(self, drawn: "Future[Mapping[str, str]]") -> None:
+        if drawn is not self._drawing:
+            return  # `finish` was quicker, and may have shown a newer one
         self._drawing = None
         self._show(drawn.result())
         self._start()
@@ -129,9 +142,8 @@ class Drawn:
             right, down = self.to_svg(x, y)
             dots += f'<circle cx="{right:.2f}" cy="{down:.2f}" r="5" style="fill: {colour}; stroke: {INK}"/>'
         text = self.text.replace("</svg>", f"{dots}</svg>")
-        return Drawn(
-            re.sub('aria-label="[^"]*"', f'aria-label="{html.escape(name)}"', text, count=1), self.to_svg
-        )
+        label = f'aria-label="{html.escape(name)}"'
+        return Drawn(re.sub('aria-label="[^"]*"', lambda _: label, text, count=1), self.to_svg)
 
     def svg(self) -> str:
         """The SVG text."""

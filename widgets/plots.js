@@ -21,7 +21,7 @@ function copiedShape(node) {
   for (const { localName, name, value } of node.attributes) {
     const inside = localName === "href" && value.startsWith("#");
     if (inside) element.setAttribute("href", value);
-    else if (SHAPE_ATTRIBUTES.has(name) && !/url\((?!#)/.test(value)) element.setAttribute(name, value.replace(INK, "currentColor"));
+    else if (SHAPE_ATTRIBUTES.has(name) && !/url\((?!#)/i.test(value)) element.setAttribute(name, value.replace(INK, "currentColor"));
   }
   for (const child of node.childNodes)
     element.append(child.nodeType === Node.ELEMENT_NODE ? copiedShape(child) : child.nodeType === Node.TEXT_NODE ? child.data : "");

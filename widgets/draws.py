@@ -40,7 +40,7 @@ class Draws(traitlets.TraitType[str, Any]):
 
 def as_masks(draws: str, keys: int) -> Tensor:
     """Boolean `draw × key`. Raises `MatrixError` for a mask of more bits than `keys`."""
-    numbers = torch.tensor([_NUMBER[character] for character in draws])
+    numbers = torch.tensor([_NUMBER[character] for character in draws], dtype=torch.int64)
     if (numbers >= 2**keys).any():
         raise MatrixError(f"draws: expected masks over {keys} keys, got one over more")
     return (numbers[:, None] >> torch.arange(keys - 1, -1, -1)) & 1 == 1

@@ -78,10 +78,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
     def _row(self, value: Any, limits: dict[str, Any]) -> ReadOnlyTensor:
         if isinstance(value, str):
             return read_only(parse_matrix(value, **limits)[0])
-        try:
-            row = _float64(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise MatrixError(f"{self.label}: expected a row of numbers, got {error}") from None
+        row = self._float64(value, "a row of numbers")
         if row.ndim != 1:
             raise MatrixError(f"{self.label}: expected one row of numbers, got {row.ndim} axes")
         require_in_range(row[None], **limits)
@@ -100,10 +97,11 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             matrix = parse_matrix(value, **limits)
             if matrix.shape != (rows, columns):
                 raise MatrixError(
-                    f"{self.label}: expected {rows} rows of {columns} numbers, got {matrix.shape[0]}"
+                    f"{self.label}: expected {rows} rows of {columns} numbers, "
+                    f"got {matrix.shape[0]} of {matrix.shape[1]}"
                 )
             return read_only(matrix.reshape(shape))
-        tensor = _float64(value)
+        tensor = self._float64(value, "rows of numbers of equal length")
         if tensor.shape != shape:
             wanted, came = (" × ".join(map(str, s)) for s in (shape, tensor.shape))
             raise MatrixError(f"{self.label}: expected a tensor of shape {wanted}, got {came}")
@@ -112,14 +110,16 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
         )
 
-
-def _float64(value: Any) -> Tensor:
-    # Not by way of float32, which is what lists become by themselves: 0.1 would be another number.
-    return (
-        value.detach().to(torch.float64)
-        if isinstance(value, Tensor)
-        else torch.as_tensor(value, dtype=torch.float64)
-    )
+    def _float64(self, value: Any, expected: str) -> Tensor:
+        if isinstance(value, Tensor) and value.is_complex():
+            raise MatrixError(f"{self.label}: expected real numbers, got {value.dtype}")
+        if isinstance(value, Tensor):
+            return value.detach().to(torch.float64)
+        try:
+            # Not by way of float32, which is what lists become by themselves: 0.1 would be another number.
+            return torch.as_tensor(value, dtype=torch.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise MatrixError(f"{self.label}: expected {expected}, got {error}") from None
 
 
 class Mask(Matrix):

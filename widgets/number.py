@@ -1,6 +1,7 @@
 """The trait of a single number that a reader may type, with its limits in the message."""
 
 import math
+import sys
 from typing import Any
 
 import traitlets
@@ -34,20 +35,28 @@ class Number(traitlets.TraitType[float, Any]):
 
     def validate(self, obj: Any, value: Any) -> float:
         if isinstance(value, str):
-            number = parse_number(value, name=self.label)
+            try:
+                # The limits are our own, and so is the message that names them.
+                number = parse_number(value, name=self.label, limit=sys.float_info.max)
+            except MatrixError:
+                raise self._refusal(repr(value[:40])) from None
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            number = float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                raise self._refusal("one that is too large for float64") from None
         else:
             raise MatrixError(f"{self.label}: expected a number, got {type(value).__name__}")
         if not (self.least <= number <= self.most and number < self.below):
-            upper = (
-                f"below {format_number(self.below)}"
-                if math.isfinite(self.below)
-                else f"to {format_number(self.most)}"
-            )
             why = f": {self.why}" if self.why and number >= self.below else ""
-            raise MatrixError(
-                f"{self.label}: expected a number from {format_number(self.least)} {upper}, "
-                f"got {format_number(number)}{why}"
-            )
+            raise self._refusal(format_number(number) + why)
         return number
+
+    def _refusal(self, got: str) -> MatrixError:
+        upper = (
+            f"below {format_number(self.below)}"
+            if math.isfinite(self.below)
+            else f"to {format_number(self.most)}"
+        )
+        least = format_number(self.least)
+        return MatrixError(f"{self.label}: expected a number from {least} {upper}, got {got}")

@@ -511,7 +511,7 @@ class Explorable(ipywidgets.VBox):
         index = tuple(operator.index(i) for i in edit["index"])
         if min(index, default=0) < 0:
             raise IndexError("a cell is counted from the first row and column")
-        matrix = getattr(self, name).clone()
+        matrix = getattr(self, name).clone().double()  # a 0.5 would be true in a mask
         # Named as on the screen, where positions count from 0; rows of a text count from 1.
         places = (f"{AXIS_NAMES.get(axis, axis)} {n}" for axis, n in zip(trait.axes, index, strict=True))
         where = f"{trait.label}[{', '.join(places)}]"

@@ -1,5 +1,6 @@
 """DropoutExplorable: one draw of a dropout mask, every possible draw, and many draws."""
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -73,8 +74,8 @@ class DropoutExplorable(Explorable):
     - `mistake`: one of `MISTAKES`, computed beside the right way
     - `gradient`, `decimals`, `preset` as everywhere
 
-    `trace` holds the last good row (a `DropoutTrace`), `table` all its masks, `sample` the draws or None,
-    `attention` the attention with its mask.
+    `trace` holds the last good row (a `DropoutTrace`), `table` all its masks, `sample` the draws,
+    `attention` the attention with its mask; each is None before it was first computed.
     """
 
     presets = PRESETS
@@ -101,10 +102,13 @@ class DropoutExplorable(Explorable):
     decimals = t.Int(4, min=2, max=8).tag(state="view")
     preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
 
-    trace = t.Instance(Trace, read_only=True)
-    table = t.Instance(MaskTableTrace, read_only=True)
+    trace = t.Instance(Trace, allow_none=True, read_only=True)
+    table = t.Instance(MaskTableTrace, allow_none=True, read_only=True)
     sample = t.Instance(SampleTrace, allow_none=True, read_only=True)
-    attention = t.Instance(AttentionTrace, read_only=True)
+    attention = t.Instance(AttentionTrace, allow_none=True, read_only=True)
+
+    _keys = 0
+    """How many weights `draws` are over."""
 
     def controls(self) -> list[list[Control]]:
         return [
@@ -179,10 +183,15 @@ class DropoutExplorable(Explorable):
         return []  # they depend on what is looked at: see `compute`
 
     def compute(self) -> Result:
-        inside = self.inside or self.mistake in (_BEFORE, _LEFT_ON)
+        self._keys = self.weights.shape[0]
         p = self.p if self.training else 0.0
-        result = self._attention(p) if inside else self._row(p)
+        result = self._attention(p) if self._shows_attention else self._row(p)
         return self._with_mistake(result, p)
+
+    @property
+    def _shows_attention(self) -> bool:
+        """Two of the mistakes are made in attention, wherever the reader was."""
+        return self.inside or self.mistake in (_BEFORE, _LEFT_ON)
 
     # ------------------------------------------------------------ one row
 
@@ -211,7 +220,7 @@ class DropoutExplorable(Explorable):
             mean, error = sample.running_mean[-1], sample.standard_error[-1]
             tensors |= {"mean": mean, "standard_error": error, "difference": mean - table.expected}
             if len(self.draws) > 1:
-                checks.append((_close(tensors["difference"], error, len(self.draws)), 0))
+                checks.append((_close(tensors["difference"], weights, p, len(self.draws)), 0))
         if not self.training:
             checks.append((no_grad_still_drops(weights, self.p).right_check, 0))
         self.set_trait("trace", read_only_trace(trace))
@@ -352,7 +361,7 @@ class DropoutExplorable(Explorable):
             _NO_GRAD: ["runs_wrong", "runs_right"],
             _LEFT_ON: ["spread_wrong", "spread_right"],
         }[self.mistake]
-        if not items or (self.mistake == _NO_GRAD and self.inside):
+        if not items or (self.mistake in (_FACTOR, _NO_GRAD) and self.inside):
             return []
         return [
             {"kind": "text", "text": "mistake"},
@@ -370,6 +379,7 @@ class DropoutExplorable(Explorable):
             text = "Mistake: kept weights are divided by p. Only for p = 0.5 is that the same number."
         elif self.mistake == _BEFORE:
             trace = self.attention
+            assert trace is not None  # `_attention` has just computed it
             before = drop_before_softmax(
                 trace.scaled.clone(), given["attention_keep"], self.p, allowed=trace.allowed.clone()
             )
@@ -419,7 +429,7 @@ class DropoutExplorable(Explorable):
         forgotten: what is kept is the masks.
         """
         seed = secrets.randbits(63)
-        if self.inside:
+        if self._shows_attention:
             self.attention_keep = sample_keep((3, 3), self.p, seed).double()
             return
         masks = sample_keep((n, self.weights.shape[0]), self.p, seed)
@@ -434,9 +444,15 @@ class DropoutExplorable(Explorable):
             shared = min(len(keep), self.keep.shape[0])
             keep[:shared] = self.keep[:shared].clone().float()
             self.keep = keep
+        if name == "p" or (name == "weights" and self._keys != self.weights.shape[0]):
+            self.draws = ""  # they were drawn with another p, or over another number of keys
+
+    def _apply(self, values: Mapping[str, Any]) -> None:
+        # Several at once are not followed one by one, and the masks that were drawn must fit here too.
+        p = self.p
+        super()._apply(values)
+        if "draws" not in values and (self.p != p or self.weights.shape[0] != self._keys):
             self.draws = ""
-        if name == "p":
-            self.draws = ""  # they were drawn with another p
 
     def _drawing(self) -> list[str]:
         return [*(f"draw_{n}" for n in _SAMPLES), "forget", "previous_mask", "next_mask"]
@@ -454,12 +470,19 @@ class DropoutExplorable(Explorable):
 
     def still_stages(self) -> Iterator[Stage]:
         # A saved notebook and "copy all numbers" show what is on the screen.
-        shown = self._last.tensors if self._last else {}
+        tensors = self._last.tensors if self._last else {}
+        items = (item for block in self.view.layout_blocks for item in self._items(block))
+        shown = {item["stage"] for item in items}
         specs = self.stages()
-        for name, tensor in {**self.matrices(), **shown}.items():
-            if name in specs and any(name in str(block) for block in self.view.layout_blocks):
+        for name, tensor in {**self.matrices(), **tensors}.items():
+            if name in specs and name in shown:
                 spec = specs[name]
                 yield Stage(spec.get("title", name), tensor.double(), tuple(spec["axes"]), "")
+
+    @staticmethod
+    def _items(block: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The stages of a block: grids have items, a table has columns."""
+        return block.get("items") or block.get("columns") or ()
 
 
 def _expectation(table: MaskTableTrace) -> Check:
@@ -482,14 +505,18 @@ def _zeros_stay(weights: Tensor, dropped: Tensor) -> Check:
     )
 
 
-def _close(difference: Tensor, error: Tensor, draws: int) -> Check:
+def _close(difference: Tensor, weights: Tensor, p: float, draws: int) -> Check:
+    # The exact standard error. The one of the sample is too small where a few draws agree by chance: nine
+    # of ten kept at p = 0.5 would be as far away as 4 of them.
+    error = weights * math.sqrt(p / ((1 - p) * draws))
     known = error > 0
-    away = float((difference[known] / error[known]).abs().max()) if known.any() else 0.0
+    away = float((difference[known].abs() / error[known]).max()) if known.any() else 0.0
     return Check(
         "mean of the draws near the expectation",
         away,
         4.0,
-        f"largest |mean − expectation| ÷ standard error after {draws:,} draws; beyond 4 is very rare",
+        f"largest |mean − expectation| ÷ its exact standard error, weight · √(p ÷ ((1 − p) · draws)), "
+        f"after {draws:,} draws; beyond 4 is very rare",
         counted="standard errors away at most",
     )
 

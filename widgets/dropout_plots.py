@@ -1,5 +1,7 @@
 """The two plots of the dropout page: sums of rows, and the mean closing in on the expectation."""
 
+import math
+
 import torch
 
 from attnlab.engine import MaskTableTrace, SampleTrace
@@ -20,7 +22,7 @@ def sum_plot(table: MaskTableTrace, sample: SampleTrace | None) -> StageFigure:
     sums, place = (table.row_sum * 1e9).round().unique(return_inverse=True)
     sums = sums / 1e9
     exact = torch.zeros_like(sums).index_add(0, place, table.probability)
-    spread = "the sum is not 1 in training" if len(sums) > 1 else "the sum is 1"
+    spread = "the sum is not 1 in training" if (exact > 0).sum() > 1 else "the sum is 1"
     figure, axes = plot_axes(f"Row sums over all masks: {spread}", "row sum", "probability")
     width = float((sums[1:] - sums[:-1]).min()) if len(sums) > 1 else 1.0
     bars = 0.4 * max(width, float(sums.max() - sums.min()) / 60, 1e-3)
@@ -52,7 +54,8 @@ def mean_plot(table: MaskTableTrace, sample: SampleTrace) -> StageFigure:
         powers=[10**i for i in range(6) if 10**i <= max(draws, 10)],
     )
     # Evenly on the logarithmic axis: more points than pixels would only be slow.
-    at = torch.logspace(0, torch.log10(torch.tensor(float(draws))), _POINTS).long().clamp(1, draws).unique()
+    # Rounded, not cut off, so that the last draw is the last point.
+    at = torch.logspace(0, math.log10(draws), _POINTS, dtype=torch.float64).round().long().unique()
     mean, error = sample.running_mean[at - 1], sample.standard_error[at - 1].nan_to_num(0)
     x = at.tolist()
     for key in range(mean.shape[1]):

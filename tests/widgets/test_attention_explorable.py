@@ -544,5 +544,5 @@ class TestWhatANotebookKeeps:
         assert state["answer"]["arrays"]["weights"]["shape"] == [3, 3]
         assert state["words"]["looks"]["masked"] == "masked"
         assert state["_anywidget_id"].endswith("TraceView")
-        assert len(state["_esm"]) < 60_000
+        assert len(state["_esm"]) < 70_000
         assert "attnlab-explorable" in explorable._dom_classes

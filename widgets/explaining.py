@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
@@ -10,7 +10,7 @@ from attnlab.engine import Explanation, Tape, Version, explain, gradient
 from attnlab.engine.index_maps import is_move, origin
 from attnlab.engine.source import Spot
 
-__all__ = ["explain_cell", "gradients"]
+__all__ = ["explain_cell", "gradients", "is_place"]
 
 _PACKAGE = Path(__file__).parent.parent
 _OURS = ("engine", "widgets", "explorables")
@@ -23,7 +23,7 @@ def explain_cell(
 
     None when there is no such cell (any more).
     """
-    if stage not in versions or not _is_place(index, versions[stage].shape):
+    if stage not in versions or not is_place(index, versions[stage].shape):
         return None
     found = explain(tape, versions[stage], index)
     return {
@@ -48,9 +48,12 @@ def gradients(
     return {stages[version]: slope for version, slope in found.items() if version in stages}
 
 
-def _is_place(index: Sequence[int], shape: Sequence[int]) -> bool:
-    return len(index) == len(shape) and all(
-        isinstance(i, int) and 0 <= i < n for i, n in zip(index, shape, strict=True)
+def is_place(index: Any, shape: Sequence[int]) -> TypeGuard[Sequence[int]]:
+    """Is there such a cell? What a page sends may be anything."""
+    return (
+        isinstance(index, list | tuple)
+        and len(index) == len(shape)
+        and all(isinstance(i, int) and 0 <= i < n for i, n in zip(index, shape, strict=True))
     )
 
 

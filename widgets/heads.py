@@ -19,6 +19,7 @@ from attnlab.engine.heads import (
 )
 from attnlab.engine.multi_head import MultiHeadTrace, multi_head
 from attnlab.widgets.control_bar import Command, Control, Select, Stepper, Steps, Toggle
+from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.read_only import read_only_trace
@@ -44,6 +45,8 @@ PRESETS = {name: _X | values for name, values in PRESETS.items()}
 
 STEPS = ((1, "projected"), (2, "grouped"), (3, "heads"), (4, "back"), (5, "merged"))
 _ROUTE = tuple(name for _, name in STEPS)
+_IDS = (*_ROUTE, "wrong_heads", "wrong_merged")
+_SIZES = ("batch", "time", "width", "heads")
 
 
 class HeadSplitExplorable(Explorable):
@@ -328,28 +331,46 @@ class HeadSplitExplorable(Explorable):
         }
 
     def follow(self, name: str) -> None:
-        if name in ("batch", "time", "width", "heads"):
-            # Fewer elements than before: the last one is followed instead of one that is gone.
-            last = self.batch * self.time * self.width - 1
-            self.element = min(self.element, last)
-            self.other = min(self.other, last)
+        if name in _SIZES:
+            self._stay_within()
+        if name in (*_SIZES, "element"):
+            self._move_selection()
+
+    def _apply(self, values: Mapping[str, Any]) -> None:
+        super()._apply(values)
+        self._stay_within(*(n for n in ("element", "other") if n in values))
+        self._move_selection()
+
+    def _stay_within(self, *given: str) -> None:
+        """Fewer elements than before: the last one is followed instead of one that is gone."""
+        last = self.batch * self.time * self.width - 1
+        for name in {"element", "other"}.difference(given):
+            setattr(self, name, min(getattr(self, name), last))
+
+    def _move_selection(self) -> None:
+        """The chosen number is that of the element that is followed, wherever that is now."""
         chosen = self.view.selected
-        if name == "element" and chosen and chosen["stage"] in _ROUTE and not self.attention:
-            places = follow(split_and_merge(self.batch, self.time, self.width, self.heads), self.element)
-            self.view.selected = {"stage": chosen["stage"], "index": list(places[chosen["stage"]])}
+        if not chosen or chosen.get("stage") not in _IDS or self.attention:
+            return
+        try:
+            trace = split_and_merge(self.batch, self.time, self.width, self.heads)
+            places = {**follow(trace, self.element), **follow(wrong_routes(trace), self.element)}
+        except ValueError:
+            return  # no such sizes, or no such element: `compute` says so
+        self.view.selected = {"stage": chosen["stage"], "index": list(places[chosen["stage"]])}
 
     def _on_selected(self, change: Any) -> None:
         """Choosing a number on any stage follows its element."""
+        if self._depth:
+            return  # moved along by what is under way
         with self._batch():
-            chosen: Mapping[str, Any] | None = change["new"]
-            numbers = self._last.tensors.get(chosen["stage"]) if chosen and self._last else None
-            if chosen is None or numbers is None or self.attention or chosen["stage"] == "x":
+            chosen: Mapping[str, Any] = change["new"] or {}
+            stage, index = chosen.get("stage"), chosen.get("index")
+            if stage not in _IDS or self.attention or self._last is None:
                 return
-            index = tuple(chosen["index"])
-            if len(index) == numbers.ndim and all(
-                0 <= i < n for i, n in zip(index, numbers.shape, strict=True)
-            ):
-                self.element = int(numbers[index])
+            numbers = self._last.tensors.get(stage)
+            if numbers is not None and is_place(index, numbers.shape):
+                self.element = int(numbers[tuple(index)])
 
     def still_stages(self) -> Iterator[Stage]:
         yield from self.attended.stages() if self.attention else self.trace.stages()

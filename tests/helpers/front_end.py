@@ -57,6 +57,12 @@ class FrontEnd:
         receive(self.explorable.bar, request={"id": number, "nonce": self.nonce, "edits": edits})
         assert self.explorable.bar.ack == {"id": number, "nonce": self.nonce}
 
+    def select(self, stage: Any, index: Any) -> dict[str, Any] | None:
+        """What a click on a cell sends; the panel that comes back."""
+        receive(self.explorable.view, selected={"stage": stage, "index": index})
+        panel: dict[str, Any] | None = self.answer["explanation"]
+        return panel
+
     def open(self, search: str) -> None:
         """What the page sends first, when its address has a query part."""
         receive(self.explorable.bar, search=search)

@@ -23,7 +23,7 @@ from attnlab.engine.formula import (
     Sum,
 )
 
-__all__ = ["examined", "places", "rounding"]
+__all__ = ["examined", "fault_of", "places", "rounding"]
 
 EXACT = (Cell, Constant)
 
@@ -43,7 +43,7 @@ def examined(tape: Tape) -> tuple[list[str], set[str]]:
         for version in call.outputs:
             for place in places(version):
                 found = explain(tape, version, place)
-                fault = _fault_of(found)
+                fault = fault_of(found)
                 if fault:
                     faults.append(f"{call.name} in line {call.spot.line}, {place}: {fault}")
                 if found.formula is None and call.inputs:
@@ -51,7 +51,8 @@ def examined(tape: Tape) -> tuple[list[str], set[str]]:
     return faults, without
 
 
-def _fault_of(found: Explanation) -> str:
+def fault_of(found: Explanation) -> str:
+    """What is wrong with an explanation: its number, its operands, or its formula; empty if nothing is."""
     recorded = found.version.values[found.index].item()
     if not _equal(found.value, recorded):
         return f"the value is {recorded}, said {found.value}"

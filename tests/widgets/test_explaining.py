@@ -31,12 +31,6 @@ _SCRIPT = (Path(attnlab.widgets.__file__).parent / "explanation.js").read_text()
 TAGS = set(re.search(r'TAGS = new Set\("([\w ]+)"', _SCRIPT)[1].split())  # type: ignore[index]
 
 
-def choose(page: FrontEnd, stage: Any, index: Any) -> dict[str, Any] | None:
-    """What a click sends; the panel that comes back."""
-    receive(page.explorable.view, selected={"stage": stage, "index": index})
-    return page.answer["explanation"]
-
-
 def shown_stages(page: FrontEnd) -> list[str]:
     return [name for name in page.explorable.view.stages if name in page.answer["arrays"]]
 
@@ -70,7 +64,7 @@ def explanations(page: FrontEnd) -> Iterator[tuple[str, list[int], dict[str, Any
     for stage in shown_stages(page):
         for place in cells(page, stage):
             if not any(place):
-                found = choose(page, stage, place)
+                found = page.select(stage, place)
                 last = explorable._last
                 shown = {**last.tensors, **explorable.matrices()}
                 versions = {n: last.tape.version(x) for n, x in shown.items() if n in explorable.view.stages}
@@ -128,31 +122,31 @@ OPERANDS: dict[str, Callable[[int, int], list[list[Any]]]] = {
 def test_operands_are_the_cells_of_the_formula(stage: str, open_page: OpenPage) -> None:
     page = open_page(preset="cross lengths")
     for place in cells(page, stage):
-        found = choose(page, stage, place)
+        found = page.select(stage, place)
         assert found is not None
         assert sorted(found["operands"]) == sorted(OPERANDS[stage](*place))
 
 
 def test_rows_of_the_table_come_from_the_row_of_the_grids(page: FrontEnd) -> None:
     for stage in ("scores", "scaled", "masked"):
-        assert choose(page, f"row_{stage}", [2])["operands"] == [[stage, [1, 2]]]
-    assert choose(page, "row_weighted", [2, 1])["operands"] == [["row_weights", [2]], ["v", [2, 1]]]
-    assert choose(page, "weight_sum", [])["operands"] == [["row_weights", [i]] for i in range(3)]
-    assert choose(page, "row_output", [0])["operands"] == [["row_weighted", [i, 0]] for i in range(3)]
+        assert page.select(f"row_{stage}", [2])["operands"] == [[stage, [1, 2]]]
+    assert page.select("row_weighted", [2, 1])["operands"] == [["row_weights", [2]], ["v", [2, 1]]]
+    assert page.select("weight_sum", [])["operands"] == [["row_weights", [i]] for i in range(3)]
+    assert page.select("row_output", [0])["operands"] == [["row_weighted", [i, 0]] for i in range(3)]
 
 
 def test_a_formula_with_its_own_numbers(page: FrontEnd) -> None:
-    found = choose(page, "weights", [1, 1])
+    found = page.select("weights", [1, 1])
     label = ElementTree.fromstring(found["mathml"]).get("aria-label")
     assert label.endswith("= 0.6698")
     assert "0.7071" in label
-    masked = choose(page, "masked", [0, 2])
+    masked = page.select("masked", [0, 2])
     assert ElementTree.fromstring(masked["mathml"]).get("aria-label").endswith("−∞")
 
 
 class TestThePanelFollows:
     def test_an_edit(self, page: FrontEnd) -> None:
-        before = choose(page, "scores", [0, 1])
+        before = page.select("scores", [0, 1])
         assert page.answer["explanation"] == before
         page.value("k", [1, 0], 7)
         after = page.answer["explanation"]
@@ -172,13 +166,13 @@ class TestThePanelFollows:
         ],
     )
     def test_a_switch(self, control: str, value: Any, stage: str, end: str, page: FrontEnd) -> None:
-        choose(page, stage, [1, 2] if stage in ("scaled", "weights") else [0])
+        page.select(stage, [1, 2] if stage in ("scaled", "weights") else [0])
         page.control(control, value)
         label = ElementTree.fromstring(page.answer["explanation"]["mathml"]).get("aria-label")
         assert label.endswith(end)
 
     def test_a_refused_input_shows_no_panel_and_the_next_good_one_does(self, page: FrontEnd) -> None:
-        before = choose(page, "scores", [0, 1])
+        before = page.select("scores", [0, 1])
         page.text("q", "nan", [0, 0])
         assert page.answer["state"] == "invalid"
         assert page.answer["explanation"] is None
@@ -186,13 +180,13 @@ class TestThePanelFollows:
         assert page.answer["explanation"] == before
 
     def test_giving_the_choice_up(self, page: FrontEnd) -> None:
-        choose(page, "scores", [0, 1])
+        page.select("scores", [0, 1])
         receive(page.explorable.view, selected=None)
         assert page.answer["explanation"] is None
         assert page.answer["state"] == "ready"
 
     def test_a_cell_that_is_gone_and_comes_back(self, page: FrontEnd) -> None:
-        before = choose(page, "weights", [2, 2])
+        before = page.select("weights", [2, 2])
         page.control("gradient", True)
         page.resize("query", -1)
         assert page.answer["state"] == "ready"
@@ -222,10 +216,10 @@ class TestThePanelFollows:
 @pytest.mark.parametrize("gradient", [False, True])
 def test_no_such_cell(stage: str, index: list[Any], gradient: bool, open_page: OpenPage) -> None:
     page = open_page(gradient=gradient)
-    assert choose(page, stage, index) is None
+    assert page.select(stage, index) is None
     assert page.answer["state"] == "ready"
     assert page.answer["gradients"] == {}
-    assert choose(page, "q", [0, 0]) is not None
+    assert page.select("q", [0, 0]) is not None
 
 
 def test_without_a_chosen_number_nothing_is_recorded(page: FrontEnd) -> None:
@@ -237,7 +231,7 @@ def test_without_a_chosen_number_nothing_is_recorded(page: FrontEnd) -> None:
 def test_the_panel_is_json(page: FrontEnd) -> None:
     page.control("causal", True)
     page.control("gradient", True)
-    choose(page, "masked", [0, 2])  # −∞ inside
+    page.select("masked", [0, 2])  # −∞ inside
     assert_strict_json(page.answer)
     assert json.dumps(page.answer["explanation"], allow_nan=False)
 
@@ -279,7 +273,7 @@ def test_gradients_are_those_of_autograd(preset: str, stage: str, open_page: Ope
     page = open_page(preset=preset, gradient=True)
     *_, last = cells(page, stage)
     for place in ([0, 0], last):
-        choose(page, stage, place)
+        page.select(stage, place)
         found = slopes(page)
         for name, slope in direct(page, stage, place).items():
             assert found[name].shape == slope.shape
@@ -294,7 +288,7 @@ def test_the_future_has_a_gradient_of_exactly_zero(open_page: OpenPage) -> None:
     q, k, v = (torch.randn(4, 4, generator=generator).double().tolist() for _ in range(3))
     page = open_page(q=q, k=k, v=v, gradient=True, causal=True)
     for query in range(4):
-        choose(page, "output", [query, 1])
+        page.select("output", [query, 1])
         found = slopes(page)
         for name in ("k", "v"):
             assert found[name][query + 1 :].count_nonzero() == 0
@@ -308,7 +302,7 @@ def test_the_future_has_a_gradient_of_exactly_zero(open_page: OpenPage) -> None:
 
 
 def test_gradients_only_when_asked_for(page: FrontEnd) -> None:
-    choose(page, "output", [1, 0])
+    page.select("output", [1, 0])
     assert page.answer["gradients"] == {}
     page.control("gradient", True)
     assert {"q", "k", "v", "scores", "scaled", "masked", "weights", "output"} <= page.answer[
@@ -321,7 +315,7 @@ def test_gradients_only_when_asked_for(page: FrontEnd) -> None:
 
 def test_numbers_stay_what_they_are_while_explained(open_page: OpenPage) -> None:
     plain, chosen = open_page(), open_page(gradient=True)
-    choose(chosen, "output", [2, 1])
+    chosen.select("output", [2, 1])
     for name, tensor in plain.numbers.items():
         assert same_numbers(chosen.numbers[name], tensor), name
 

@@ -1,17 +1,18 @@
 """LayoutExplorable: the same tensor as a grid and as the strip of memory behind it."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 import traitlets as t
-from torch import Tensor
 
 from attnlab.engine import Check, Stage
 from attnlab.engine.chain import READY_CHAINS, ChainResult, changed_by_writing, run_chain
 from attnlab.engine.chain_text import parse_chain
 from attnlab.engine.layout import Layout, offset_of, storage_strip
 from attnlab.widgets.control_bar import Chain, Control, Select, Stepper, Text, Toggle
+from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.shapes import ChainText, Shape
 
@@ -121,7 +122,7 @@ class LayoutExplorable(Explorable):
             tensors={stage.name: stage.tensor for stage in grids} | strips,
             checks=[(check, 0) for check in _checks(result)],
             texts=texts,
-            message=f"Operation {len(result.steps) - 1} stops here. PyTorch says: {result.error}"
+            message=f"Operation {len(result.steps) - 1} stops; what PyTorch says stands below."
             if result.error
             else "",
             stages=stages,
@@ -143,10 +144,9 @@ class LayoutExplorable(Explorable):
                 continue
             name = f"step{number}" if number else "start"
             offset = offset_of(step.tensor, places[name])
-            texts[f"facts{number}"] = (
-                f"{_facts(step.layout)} · element {self.element} at offset {offset.text}"
+            texts[f"told{number}"] += (
+                f"\n{_facts(step.layout)}\nelement {self.element} lies at offset {offset.text}"
             )
-            blocks.append({"kind": "text", "text": f"facts{number}"})
             items = [{"stage": name}]
             if not step.shares_with:
                 items.append({"stage": f"strip{number}"})
@@ -182,25 +182,25 @@ class LayoutExplorable(Explorable):
     def follow(self, name: str) -> None:
         if name == "start":
             # Fewer elements than before: the last one is followed instead of one that is gone.
-            count = 1
-            for size in self.start.split(","):
-                count *= int(size)
-            self.element = min(self.element, max(count - 1, 0))
+            count = math.prod(int(size) for size in self.start.split(","))
+            self.element = min(self.element, count - 1) if count else self.element
+
+    def _apply(self, values: Mapping[str, Any]) -> None:
+        super()._apply(values)
+        if "element" not in values:
+            self.follow("start")
 
     def _on_selected(self, change: Any) -> None:
         """Choosing a number anywhere follows it; in a grid it is also where to write."""
         with self._batch():
-            chosen: Mapping[str, Any] | None = change["new"]
-            numbers: Tensor | None = (
-                self._last.tensors.get(chosen["stage"]) if chosen and self._last else None
-            )
-            if chosen is None or numbers is None or len(chosen["index"]) != numbers.ndim:
+            chosen: Mapping[str, Any] = change["new"] or {}
+            stage, index = str(chosen.get("stage")), chosen.get("index")
+            numbers = self._last.tensors.get(stage) if self._last else None
+            if numbers is None or not is_place(index, numbers.shape):
                 return
-            index = tuple(chosen["index"])
-            if all(isinstance(i, int) and 0 <= i < n for i, n in zip(index, numbers.shape, strict=True)):
-                self.element = int(numbers[index])
-                if not chosen["stage"].startswith("strip"):
-                    self.into = int(chosen["stage"].removeprefix("step").replace("start", "0"))
+            self.element = int(numbers[tuple(index)])
+            if not stage.startswith("strip"):
+                self.into = int(stage.removeprefix("step").replace("start", "0"))
 
     def still_stages(self) -> Iterator[Stage]:
         yield from self.result.stages()

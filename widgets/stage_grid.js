@@ -37,8 +37,9 @@ function table(label) {
   return grid;
 }
 
-function corner(text) {
-  const cell = header("col", undefined, "attnlab-corner");
+/** A header that only those need who don't see where it stands. */
+function unseen(scope, text) {
+  const cell = header(scope, undefined, "attnlab-corner");
   cell.append(make("span", "attnlab-unseen", text));
   return cell;
 }
@@ -93,15 +94,16 @@ export function stageFigure(name, spec, shape, words, labels) {
     const named = [spec.title ?? name, place, shapeText(words, spec.axes, shape)].filter(Boolean).join(", ");
     const grid = table(named);
     const head = row();
-    head.append(corner([rowAxis, columnAxis].filter(Boolean).map((a) => axisName(words, a)).join(", ") || named));
-    for (let j = 0; j < columns; j++) head.append(header("col", columnAxis ? label(columnAxis, j) : ""));
+    head.append(unseen("col", [rowAxis, columnAxis].filter(Boolean).map((a) => axisName(words, a)).join(", ") || named));
+    for (let j = 0; j < columns; j++) head.append(columnAxis ? header("col", label(columnAxis, j)) : unseen("col", named));
     grid.append(make("thead"));
     grid.tHead.append(head);
     const body = grid.createTBody();
     const lines = [];
     for (let i = 0; i < rows; i++) {
       const line = row();
-      line.append(header("row", spec.wrap ? String(i * columns) : rowAxis ? label(rowAxis, i) : ""));
+      if (spec.wrap) line.append(header("row", String(i * columns)));
+      else line.append(rowAxis ? header("row", label(rowAxis, i)) : unseen("row", named));
       const cells = [];
       for (let j = 0; j < Math.min(columns, (shape.at(-1) ?? 1) - (spec.wrap ? i * columns : 0)); j++) {
         const cell = gridCell(name, (facet * rows + i) * columns + j, spec);

@@ -289,7 +289,7 @@ function createView(model, el, signal, shared) {
     },
     /** A heading, or a sentence whose words are part of the answer. */
     text(block) {
-      const element = make(block.heading ? "h3" : "p", block.heading ? "attnlab-heading" : "attnlab-told");
+      const element = make(block.heading ? "h2" : "p", block.heading ? "attnlab-heading" : "attnlab-told");
       element.dataset.text = block.text;
       (parts.texts ??= []).push(element);
       return element;

@@ -57,9 +57,9 @@ class ScalingExplorable(Explorable):
 
     presets = PRESETS
 
-    raw = Matrix(label="raw scores", axes=("key",), max_size=8)
+    raw = Matrix(label="raw scores", axes=("example_key",), max_size=8)
     d_k = t.Int(64, min=1, max=4096).tag(state="input")
-    n_keys = t.Int(8, min=2, max=16).tag(state="input")
+    n_keys = t.Int(6, min=2, max=16).tag(state="input")
     distribution = t.Enum(list(DISTRIBUTIONS), "normal").tag(state="input")
     rho = Number(0.5, label="rho", least=0, most=1).tag(state="input")
     seed = t.Int(1, min=0, max=2**29).tag(state="input")
@@ -103,7 +103,7 @@ class ScalingExplorable(Explorable):
         scores = {"axes": ["key"], "ramp": "signed", "group": "scores"}
         weights = {"axes": ["key"], "bars": True}
         jacobian = {"axes": ["key", "other_key"], "ramp": "signed", "group": "jacobian"}
-        row = {"axes": ["key"], "ramp": "signed", "group": "row"}
+        row = {"axes": ["example_key"], "ramp": "signed", "group": "row"}
         number: dict[str, Any] = {"axes": []}
         inputs = self.input_stages()
         inputs["raw"] |= {"ramp": "signed", "group": "row"}
@@ -123,9 +123,9 @@ class ScalingExplorable(Explorable):
             "q": {"title": "q", "axes": ["d_k"], "role": "query"},
             "k": {"title": "K", "axes": ["key", "d_k"], "role": "key"},
             "scaled_by_head": row | {"title": "scaled"},
-            "weights_by_head": {"title": "weights", "axes": ["key"], "bars": True},
+            "weights_by_head": {"title": "weights", "axes": ["example_key"], "bars": True},
             "scaled_by_model": row | {"title": "scaled, mistake"},
-            "weights_by_model": {"title": "weights, mistake", "axes": ["key"], "bars": True},
+            "weights_by_model": {"title": "weights, mistake", "axes": ["example_key"], "bars": True},
         }
 
     def layout_blocks(self) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ AXIS_NAMES = {
     "kv_head": "key/value head",
     "kv_width": "key/value width",
     "other_key": "other key",
+    "example_key": "key",
 }
 
 VIEW_WORDS: dict[str, Any] = {

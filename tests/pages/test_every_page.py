@@ -1,4 +1,4 @@
-"""What holds for every explorable, on its page and in a notebook: it explains, undoes, refuses, links, fits."""
+"""Every explorable, on its page and in a notebook: it explains, undoes, refuses, links, fits every width."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,0 +1,366 @@
+"""The numbers that each page must teach, read back from its screen."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from helpers.explorable_page import ExplorablePage
+from helpers.servers import Server
+from helpers.visits import Visits
+
+
+@pytest.fixture(scope="module")
+def _visits(browser: Browser) -> Iterator[Visits]:
+    visits = Visits(browser)
+    yield visits
+    faults = [fault for visit in visits.opened for fault in visit.watch.take()]
+    visits.close()
+    assert not faults
+
+
+@pytest.fixture(scope="module")
+def at(pages: Server, _visits: Visits) -> "At":
+    return At(pages, _visits)
+
+
+class At:
+    """Opens each page once."""
+
+    def __init__(self, pages: Server, visits: Visits) -> None:
+        self._pages, self._visits = pages, visits
+        self._open: dict[str, ExplorablePage] = {}
+
+    def __call__(self, name: str) -> ExplorablePage:
+        if name not in self._open:
+            page = self._visits.open(self._pages.url + name).page
+            self._open[name] = ExplorablePage(page, "voila").wait_drawn()
+        return self._open[name]
+
+
+def choose(explorable: ExplorablePage, preset: str) -> ExplorablePage:
+    explorable.choose("preset", preset)
+    expect(explorable.control("preset")).to_have_value(preset)
+    expect(explorable.note()).to_have_text("")
+    explorable.is_ready()
+    return explorable
+
+
+def checks(explorable: ExplorablePage, holds: bool) -> list[str]:
+    return explorable.root.locator(f'.attnlab-check[data-holds="{str(holds).lower()}"]').all_inner_texts()
+
+
+def table(explorable: ExplorablePage) -> dict[str, list[str]]:
+    """Rows of the table by their label."""
+    rows = explorable.root.locator(".attnlab-terms tbody tr").all()
+    found = {}
+    for row in rows:
+        label = row.locator("th").inner_text().strip("▸ \n")
+        found[label] = row.locator("td").all_inner_texts()
+    return found
+
+
+# ---------------------------------------------------------------- dropout
+
+
+def test_all_masks_of_the_default_row(at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    rows = table(dropout)
+    assert list(rows) == ["000", "001", "010", "011", "100", "101", "110", "111"]
+    sums = {mask: float(cells[-1]) for mask, cells in rows.items()}
+    assert sums == {"000": 0, "001": 1, "010": 0.6, "011": 1.6, "100": 0.4, "101": 1.4, "110": 1, "111": 2}
+    assert {cells[3] for cells in rows.values()} == {"0.1250"}
+    dropout.shows("row_sum", [["1.4000"]])
+    dropout.shows("expected", [["0.2000", "0.3000", "0.5000"]])
+
+
+def test_masks_at_a_smaller_p(at: At) -> None:
+    dropout = choose(at("dropout"), "a smaller p")
+    dropout.shows("row_sum", [["1.2500"]])
+    dropout.shows("probability", [["0.5120"]])
+    rows = table(dropout)
+    assert (float(rows["011"][-1]), rows["011"][3]) == (1.0, "0.1280")
+    assert float(rows["101"][-1]) == 0.875
+    assert (rows["000"][-1], rows["000"][3]) == ("0", "0.0080")
+
+
+def test_masks_are_walked_sorted_and_clicked(at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    dropout.press("next_mask")
+    dropout.shows("keep", [["1", "1", "0"]])
+    dropout.shows("row_sum", [["1.0000"]])
+    dropout.cell("keep", 2).focus()
+    dropout.page.keyboard.press("Space")
+    dropout.shows("row_sum", [["2.0000"]])
+    dropout.root.get_by_role("button", name="row sum").click()
+    assert next(iter(table(dropout))) == "111"
+    dropout.root.get_by_role("button", name="row sum").click()
+    assert next(iter(table(dropout))) == "000"
+    expect(dropout.root.locator('[aria-sort="ascending"]')).to_have_text("row sum")
+    dropout.root.get_by_role("button", name="keep 0").click()
+
+
+def test_many_draws_close_in_on_the_expectation(at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    dropout.press("draw_10000")
+    expect(dropout.root.locator(".attnlab-operation", has_text="10,000 drawn")).to_be_visible()
+    assert not checks(dropout, False)
+    assert any("standard errors away" in text for text in checks(dropout, True))
+    means = dropout.numbers("mean")[0]
+    assert all(abs((m or 0) - w) < 0.05 for m, w in zip(means, (0.2, 0.3, 0.5), strict=True))
+    expect(dropout.root.locator('[data-plot="means"] svg')).to_have_attribute(
+        "aria-label", re.compile("10,000")
+    )
+    dropout.press("undo")
+    expect(dropout.root.locator('[data-plot="means"]')).to_have_count(0)
+
+
+def test_p_of_one_is_refused_with_the_reason(at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    dropout.control("p-shown").fill("1")
+    dropout.control("p-shown").press("Enter")
+    dropout.is_invalid("1 − p", "has no value", "PyTorch itself accepts")
+    dropout.shows("row_sum", [["1.4000"]])
+    dropout.press("reset")
+    dropout.is_ready()
+
+
+def test_evaluation_moves_nothing(at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    dropout.set_switch("training", False)
+    dropout.shows("dropped", [["0.2000", "0.3000", "0.5000"]])
+    assert any("all runs give the same numbers" in text for text in checks(dropout, True))
+    assert not checks(dropout, False)
+    dropout.press("reset")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "p", "claim"),
+    [
+        ("1/p instead of 1/(1 − p)", "0.2", "expectation is the row itself"),
+        ("dropout before softmax", "0.5", "dropped and masked weights exactly 0"),
+        ("no_grad instead of eval()", "0.5", "all runs give the same numbers"),
+        ("p left on in evaluation", "0.5", "all runs give the same numbers"),
+    ],
+)
+def test_mistakes_of_dropout_fail_their_check(mistake: str, p: str, claim: str, at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    dropout.control("p-shown").fill(p)
+    dropout.control("p-shown").press("Enter")
+    dropout.choose("mistake", mistake)
+    expect(dropout.root.locator('.attnlab-check[data-holds="false"]')).to_contain_text([f"mistake: {claim}"])
+    assert any(f"right way: {claim}" in text for text in checks(dropout, True))
+    dropout.press("reset")
+    dropout.is_ready()
+
+
+def test_inside_attention_masked_weights_stay_zero(at: At) -> None:
+    dropout = choose(at("dropout"), "inside attention")
+    for _ in range(3):
+        dropout.press("draw_1")
+        dropout.is_ready()
+        weights = dropout.texts("attention_dropped")
+        assert [weights[0][1], weights[0][2], weights[1][2]] == ["0"] * 3
+    assert any("weights of 0 stay 0" in text for text in checks(dropout, True))
+    dropout.set_switch("training", False)
+    dropout.shows("output", dropout.texts("output_without"))
+    dropout.press("reset")
+
+
+# ---------------------------------------------------------------- scaling
+
+
+@pytest.mark.parametrize(("d_k", "low", "high"), [(4, 3, 5), (64, 52, 76), (1024, 800, 1250)])
+def test_variance_is_the_width_and_one_when_scaled(d_k: int, low: float, high: float, at: At) -> None:
+    scaling = choose(at("scaling"), "a head of 64")
+    slider = scaling.control("d_k")
+    slider.focus()
+    slider.press("Home")
+    for _ in range(d_k.bit_length() - 1):
+        slider.press("ArrowRight")
+    expect(scaling.control("d_k-shown")).to_have_text(str(d_k))
+    expect(slider).to_have_attribute("aria-valuetext", str(d_k))
+    expect(scaling.root.locator('[data-plot="scores"] svg')).to_have_attribute(
+        "aria-label", re.compile(f"width {d_k}:"), timeout=15_000
+    )
+    raw, scaled = scaling.numbers("variance_raw")[0][0], scaling.numbers("variance_scaled")[0][0]
+    assert raw
+    assert scaled
+    assert low < raw < high
+    assert 0.8 < scaled < 1.25
+    assert not checks(scaling, False)
+
+
+def test_the_head_s_width_belongs_under_the_root(at: At) -> None:
+    scaling = choose(at("scaling"), "a head of 64")
+    scaling.shows("weights_by_head", [["0.8808", "0.1192"]])
+    scaling.shows("weights_by_model", [["0.7311", "0.2689"]])
+    scaling.set_switch("model_width", True)
+    expect(scaling.root.locator('.attnlab-check[data-holds="false"]')).to_contain_text(["scaled scores is 1"])
+    scaling.press("reset")
+
+
+def test_correlated_components_break_the_claim(at: At) -> None:
+    scaling = choose(at("scaling"), "components that agree")
+    expect(scaling.root.locator('.attnlab-check[data-holds="false"]')).to_have_count(2)
+    assert any("(dₖ − 1)ρ²" in text for text in checks(scaling, True))
+
+
+# ---------------------------------------------------------------- heads
+
+
+def tagged(explorable: ExplorablePage, tag: str = "first") -> dict[str, int]:
+    """Stage → place of the cell with this tag, counted over all facets."""
+    found: dict[str, int] = explorable.root.evaluate(
+        """(root, tag) => Object.fromEntries([...root.querySelectorAll(".attnlab-stage")].flatMap((stage) =>
+          [...stage.querySelectorAll(".attnlab-cell")].flatMap((cell, i) =>
+            (cell.dataset.tag ?? "").split(" ").includes(tag) ? [[stage.dataset.stage, i]] : [])))""",
+        tag,
+    )
+    return found
+
+
+def test_element_2_goes_its_way(at: At) -> None:
+    heads = choose(at("heads"), "3 positions, 2 heads")
+    expect(heads.cell("projected", 2)).to_have_attribute("data-tag", "first")
+    assert tagged(heads) == {"projected": 2, "grouped": 2, "heads": 6, "back": 2, "merged": 2}
+    assert heads.root.locator(".attnlab-trail path").count() == 4
+    heads.choose("mistake", "merge without transposing back")
+    expect(heads.root.locator('[data-text="mistake"]')).to_contain_text("2 lands at (0, 1, 2)")
+    heads.move("element", 6)
+    expect(heads.root.locator('[data-text="mistake"]')).to_contain_text("6 lands at (0, 2, 0)")
+    assert tagged(heads, "wrong")["wrong_merged"] == 8
+    heads.press("reset")
+
+
+def test_element_45_of_four_heads(at: At) -> None:
+    heads = choose(at("heads"), "2 sequences, 4 heads")
+    way = heads.root.locator('[data-text="way"]')
+    expect(way).to_contain_text("heads (batch 1, head 2, time 2, r 1)")
+    heads.choose("mistake", "split by reshape alone")
+    expect(heads.root.locator('[data-text="mistake"]')).to_contain_text("45 lands at (1, 3, 1, 1)")
+    heads.press("reset")
+
+
+@pytest.mark.parametrize("preset", ["one head: the mistake hides", "one position: it hides too"])
+def test_the_mistake_hides(preset: str, at: At) -> None:
+    heads = choose(at("heads"), preset)
+    expect(heads.root.locator('[data-text="mistake"]')).to_contain_text("nothing is misplaced")
+    assert not checks(heads, False)
+
+
+def test_curves_follow_the_window(at: At) -> None:
+    heads = choose(at("heads"), "2 sequences, 4 heads")
+    try:
+        for width in (360, 800, 1440):
+            heads.page.set_viewport_size({"width": width, "height": 1000})
+            heads.page.wait_for_function(
+                """([root]) => {
+                  const box = (e) => e.getBoundingClientRect();
+                  const cells = [...root.querySelectorAll('[data-tag="first"]')].filter((c) => {
+                    const frame = box(c.closest(".attnlab-scroll"));
+                    return box(c).right > frame.left + 1 && box(c).left < frame.right - 1;
+                  });
+                  const paths = [...root.querySelectorAll(".attnlab-trail path")];
+                  if (paths.length !== cells.length - 1) return false;
+                  const at = root.querySelector(".attnlab-view").getBoundingClientRect();
+                  return paths.every((path, i) => {
+                    const end = path.getPointAtLength(path.getTotalLength());
+                    const to = box(cells[i + 1]);
+                    const x = end.x + at.x, y = end.y + at.y;
+                    return x >= to.left - 2 && x <= to.right + 2 && y >= to.top - 2 && y <= to.bottom + 2;
+                  });
+                }""",
+                arg=[heads.root.element_handle()],
+            )
+    finally:
+        heads.page.set_viewport_size({"width": 1440, "height": 1000})
+
+
+def test_any_number_of_any_stage_can_be_followed(at: At) -> None:
+    heads = choose(at("heads"), "3 positions, 2 heads")
+    for stage, flat in (("projected", 11), ("grouped", 5), ("heads", 0), ("back", 9), ("merged", 4)):
+        cell = heads.cell(stage, flat)
+        number = cell.inner_text()
+        cell.click()
+        expect(heads.control("element")).to_have_text(number)
+        expect(cell).to_have_attribute("data-tag", "first")
+    heads.press("element-more")
+    expect(heads.cell("merged", 5)).to_have_attribute("data-tag", "first")
+    expect(heads.cell("merged", 5)).to_have_attribute("aria-selected", "true")
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    ("preset", "told"),
+    [
+        ("view of transposed heads", "refused by PyTorch: view size is not compatible"),
+        ("reshape copies", "stage 3 · reshape(1,3,4) · a copy, in memory of its own"),
+        ("one head", "view(1,3,2) · a view, in the memory of stage 0"),
+        ("one position", "view(1,1,4) · a view, in the memory of stage 0"),
+        ("heads of 2 · 3 · 2", "refused by PyTorch: view size is not compatible"),
+        ("four heads, strides", "element 45 lies at offset 0 + 1·24 + 2·2 + 2·8 + 1·1 = 45"),
+    ],
+)
+def test_torch_s_own_outcome(preset: str, told: str, at: At) -> None:
+    memory = choose(at("memory"), preset)
+    expect(memory.root.locator(".attnlab-told", has_text=told)).to_be_visible()
+    if preset == "four heads, strides":
+        expect(memory.root.locator(".attnlab-told", has_text="= 41")).to_be_visible()
+    assert not checks(memory, False)
+
+
+def test_writing_changes_those_who_share(at: At) -> None:
+    memory = choose(at("memory"), "reshape copies")
+    memory.set_switch("write", True)
+    expect(memory.root.locator('[data-text="written"]')).to_have_text(
+        "Writing into element 2 of stage 0 changes stage 0, stage 1 and stage 2, and not stage 3."
+    )
+    memory.set_switch("write", False)
+
+
+def test_operations_are_added_moved_and_removed(at: At) -> None:
+    memory = choose(at("memory"), "there and back")
+    memory.choose("chain-add", "flatten()")
+    expect(memory.root.locator(".attnlab-told", has_text="stage 5 · flatten()")).to_be_visible()
+    memory.press("chain-remove-1")
+    expect(memory.root.locator(".attnlab-chain-item")).to_have_count(4)
+    memory.press("chain-earlier-3")
+    expect(memory.control("chain-2")).to_have_value("flatten()")
+    memory.press("reset")
+    expect(memory.root.locator(".attnlab-chain-item")).to_have_count(4)
+
+
+# ---------------------------------------------------------------- projections
+
+
+def test_four_heads_read_two_values(at: At) -> None:
+    projections = choose(at("projections"), "four heads share two keys and values")
+    projections.shows("v_shared", [["5.0000"], ["5.0000"], ["9.0000"], ["9.0000"]])
+    projections.set_switch("mistake", True)
+    expect(projections.root.locator('.attnlab-check[data-holds="false"]')).to_contain_text(["its own values"])
+    projections.press("reset")
+
+
+def test_packed_by_blocks_and_per_head(at: At) -> None:
+    projections = choose(at("projections"), "packed, two heads of width 1")
+    projections.shows("packed", [["0", "1.0000", "2.0000", "3.0000", "4.0000", "5.0000"]])
+    projections.shows("unq", [["0", "1.0000"]])
+    projections.set_switch("mistake", True)
+    projections.shows("unq", [["0", "3.0000"]])
+    projections.shows("unk", [["1.0000", "4.0000"]])
+    projections.shows("unv", [["2.0000", "5.0000"]])
+    projections.press("reset")
+
+
+def test_parameters_are_the_same_for_any_number_of_heads(at: At) -> None:
+    projections = choose(at("projections"), "two heads of width 2")
+    parameters = projections.root.locator('[data-text="parameters"]')
+    expect(parameters).to_contain_text("1: 80, 2: 80, 4: 80")
+    expect(parameters).to_contain_text("2,360,064")
+    expect(parameters).to_contain_text("2,362,368")
+    assert len(checks(projections, True)) == 5
+    assert not checks(projections, False)

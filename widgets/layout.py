@@ -1,6 +1,5 @@
 """LayoutExplorable: the same tensor as a grid and as the strip of memory behind it."""
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -87,7 +86,7 @@ class LayoutExplorable(Explorable):
         return []  # a block for each operation: see `compute`
 
     def compute(self) -> Result:
-        shape = tuple(int(size) for size in self.start.split(","))
+        shape = _sizes(self.start)
         operations = parse_chain(self.chain)
         result = run_chain(shape, operations)
         last = result.tensors()[0].numel() - 1
@@ -180,15 +179,22 @@ class LayoutExplorable(Explorable):
         return {"tag": "changed", "alone": True, "cells": cells}
 
     def follow(self, name: str) -> None:
-        if name == "start":
-            # Fewer elements than before: the last one is followed instead of one that is gone.
-            count = math.prod(int(size) for size in self.start.split(","))
-            self.element = min(self.element, count - 1) if count else self.element
+        if name in ("start", "chain"):
+            self._stay_within()
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         super()._apply(values)
-        if "element" not in values:
-            self.follow("start")
+        self._stay_within(*values)
+
+    def _stay_within(self, *given: str) -> None:
+        """Fewer elements or stages than before: the last one instead of one that is gone."""
+        try:
+            made = run_chain(_sizes(self.start), parse_chain(self.chain)).tensors()
+        except ValueError:
+            return  # `compute` says so
+        for name, count in (("element", made[0].numel()), ("into", len(made))):
+            if name not in given:
+                setattr(self, name, min(getattr(self, name), count - 1))
 
     def _on_selected(self, change: Any) -> None:
         """Choosing a number anywhere follows it; in a grid it is also where to write."""
@@ -204,6 +210,10 @@ class LayoutExplorable(Explorable):
 
     def still_stages(self) -> Iterator[Stage]:
         yield from self.result.stages()
+
+
+def _sizes(start: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in start.split(","))
 
 
 def _name(number: int) -> str:

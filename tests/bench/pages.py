@@ -14,6 +14,8 @@ torch.manual_seed(0)
 AttentionExplorable(**{name: torch.randn(16, 16).clamp(-9, 9) for name in "qkv"})
 """
 
+SCALING = "from attnlab.widgets import ScalingExplorable\n\nScalingExplorable()"
+
 TRIVIAL = "import ipywidgets\n\nipywidgets.FloatText(1.0)"
 
 # The same matrices of the same default, drawn the usual way.

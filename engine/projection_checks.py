@@ -12,6 +12,7 @@ from attnlab.engine.packing import pack, unpack
 from attnlab.engine.projections import ProjectionTrace
 
 __all__ = [
+    "by_linear",
     "check_projection",
     "heads_in_a_loop",
     "linear_layout",
@@ -26,6 +27,11 @@ __all__ = [
 def linear_weight(w: Float[Tensor, "d_in d_out"]) -> Float[Tensor, "d_out d_in"]:
     """The weight of the `nn.Linear` that does the same as x @ w: its transpose, out × in."""
     return w.mT.clone()
+
+
+def by_linear(x: Float[Tensor, "*batch d_in"], weight: Float[Tensor, "d_out d_in"]) -> Tensor:
+    """x through an `nn.Linear` with this weight, stored out × in: x @ weight transposed."""
+    return F.linear(x, weight)
 
 
 def untransposed(x: Float[Tensor, "*batch d_in"], w: Float[Tensor, "d_in d_out"]) -> Tensor:

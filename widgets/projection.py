@@ -1,18 +1,17 @@
 """ProjectionExplorable: Q, K and V from X, heads, and the way back through the output projection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, MatrixError, Stage
+from attnlab.engine import Check, Stage
 from attnlab.engine.packing import LAYOUTS, pack, unpack
-from attnlab.engine.projection_checks import check_projection, linear_weight, untransposed
+from attnlab.engine.projection_checks import by_linear, check_projection, linear_weight, untransposed
 from attnlab.engine.projections import ProjectionTrace, multi_head_projection, parameter_count, tile_heads
 from attnlab.widgets.control_bar import Control, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable, Result
@@ -67,6 +66,7 @@ class ProjectionExplorable(Explorable):
     """
 
     presets = PRESETS
+    cover = "output"
 
     x = Matrix(label="X", axes=("time", "d_in"), max_size=8)
     w_q = Matrix(label="W_Q", axes=("d_in", "width"), role="query", max_size=8)
@@ -277,12 +277,11 @@ class ProjectionExplorable(Explorable):
 
     def _linear(self, result: Result, trace: ProjectionTrace) -> Result:
         weight = linear_weight(trace.w_q)
-        by_linear = F.linear(trace.x, weight)
         told = (
             f"nn.Linear({trace.w_q.shape[0]}, {trace.w_q.shape[1]}) stores out × in, the transpose of W_Q, "
             "and multiplies with its transpose."
         )
-        tensors = {"linear_weight": weight, "linear_q": by_linear}
+        tensors = {"linear_weight": weight, "linear_q": by_linear(trace.x, weight)}
         if not self.mistake:
             return _extended(result, tensors, told)
         wrong = untransposed(trace.x, trace.w_q)
@@ -295,11 +294,16 @@ class ProjectionExplorable(Explorable):
 
     # ------------------------------------------------------------ what must follow
 
+    def _apply(self, values: Mapping[str, Any]) -> None:
+        super()._apply(values)
+        if not {"w_q", "w_k", "w_v"} & values.keys():
+            self.follow("kv_heads" if "kv_heads" in values else "heads" if "heads" in values else "")
+
     def follow(self, name: str) -> None:
         """Keys and values are as wide as their heads: columns go, or come back from the preset."""
-        if name == "heads" and self.kv_heads > self.heads:
-            self.kv_heads = self.heads
         width = self.w_q.shape[1]
+        if name == "heads" and (self.kv_heads > self.heads or self.w_k.shape[1] == width):
+            self.kv_heads = self.heads  # each head keeps its own keys and values
         if name not in ("heads", "kv_heads") or width % self.heads:
             return
         columns = self.kv_heads * width // self.heads
@@ -313,13 +317,6 @@ class ProjectionExplorable(Explorable):
             fits = preset.shape[0] == matrix.shape[0] and preset.shape[1] >= columns
             more = preset[:, now:columns] if fits else torch.zeros(matrix.shape[0], columns - now)
             setattr(self, n, torch.cat([matrix, more.double()], dim=1))
-
-    @t.validate("kv_heads")
-    def _check_kv_heads(self, proposal: Any) -> int:
-        value = int(proposal["value"])
-        if value > 4:
-            raise MatrixError(f"kv_heads: expected 1 to 4, got {value}")
-        return value
 
     def still_stages(self) -> Iterator[Stage]:
         yield from (stage for stage in self.trace.stages() if stage.name != "allowed")

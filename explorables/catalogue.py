@@ -11,7 +11,9 @@ from typing import Any
 NOTEBOOKS = Path(__file__).parent
 """The folder of the notebooks that come with the package."""
 
-_RESERVED = frozenset({"api", "login", "logout", "static", "voila"})  # addresses of the server itself
+_RESERVED = frozenset(
+    {"api", "login", "logout", "pictures", "static", "voila"}
+)  # addresses of the server itself
 
 
 @dataclass(frozen=True)

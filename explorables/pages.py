@@ -61,6 +61,18 @@ class FrontPage(SiteHandler):
         self.finish(self.render_template("gallery.html"))
 
 
+class Picture(SiteHandler):
+    """The small picture of an explorable in the gallery."""
+
+    @tornado.web.authenticated
+    async def get(self, name: str) -> None:
+        svg = await self.settings["attnlab_thumbnails"].svg(name) if self.catalogue.find(name) else None
+        if svg is None:
+            raise tornado.web.HTTPError(404)
+        self.set_header("Content-Type", "image/svg+xml; charset=utf-8")
+        self.finish(svg)
+
+
 class ErrorPage(SiteHandler):
     """Answers every request with one status, in our own style."""
 

@@ -25,7 +25,16 @@ from voila.tornado.treehandler import TornadoVoilaTreeHandler
 
 from attnlab.explorables.catalogue import Catalogue
 from attnlab.explorables.kernels import ThisPython, WarmKernels
-from attnlab.explorables.pages import CachedFiles, ErrorPage, ExplorablePage, Forward, FrontPage, GiveBack
+from attnlab.explorables.pages import (
+    CachedFiles,
+    ErrorPage,
+    ExplorablePage,
+    Forward,
+    FrontPage,
+    GiveBack,
+    Picture,
+)
+from attnlab.explorables.thumbnails import Thumbnails
 
 TEMPLATES = Path(__file__).parent / "template"
 """Laid out as a Jupyter data folder, the only place where Voilà looks for templates."""
@@ -49,6 +58,7 @@ class Server(Voila):
         settings: dict[str, Any] = super().init_settings()
         return settings | {
             "attnlab_catalogue": self.catalogue,
+            "attnlab_thumbnails": Thumbnails(self.catalogue.folder),
             "attnlab_frame_ancestors": self.frame_ancestors,
             "compress_response": True,
         }
@@ -69,6 +79,7 @@ class Server(Voila):
         return [
             *kept,
             (at(r"/"), FrontPage, site),
+            (at(r"/pictures/([\w-]+)\.svg"), Picture, site),
             (at(r"/voila/files/.*"), ErrorPage, {**site, "status": 403}),
             (at(r"/(?:voila/render/)?([^/]+\.ipynb)"), Forward, site),
             (at(r"/([\w-]+)/"), Forward, site),

@@ -76,6 +76,7 @@ class AttentionExplorable(Explorable):
     """
 
     presets = PRESETS
+    cover = "weights"
 
     q = Matrix(label="Q", axes=("query", "d_k"), role="query")
     k = Matrix(label="K", axes=("key", "d_k"), role="key")
@@ -97,7 +98,7 @@ class AttentionExplorable(Explorable):
                 Toggle("scale", "divide by √dₖ"),
                 Toggle("causal", "causal mask"),
                 Stepper("query", "query", less="previous query", more="next query"),
-                *self.common_controls(("python", "Copy as Python"), ("svg", "Save picture (SVG)")),
+                *self.common_controls(),
             ],
             [Steps("step", "Steps of attention", STEPS)],
             [
@@ -223,23 +224,14 @@ class AttentionExplorable(Explorable):
     def still_stages(self) -> Iterator[Stage]:
         yield from (self.trace.stage(name) for name in ("q", "k", "v", "weights", "output"))
 
-    def figure(self, stage: str = "weights") -> StageFigure:
-        """A matplotlib figure of one stage of the last good result, for slides: titled, with its numbers.
-
-        Raises `KeyError` for a stage that there isn't.
-        """
+    def figure(self, stage: str = "") -> StageFigure:
+        stage = stage or self.cover
         return stage_figure(
             self.trace.stage(stage),
             allowed=self.trace.allowed if stage in ("masked", "weights", "dropped") else None,
             unit=stage in ("weights", "dropped"),
             decimals=self.decimals,
         )
-
-    def export(self, name: str, value: Any) -> None:
-        if value == "svg":
-            self._save("attention-weights.svg", "image/svg+xml", self.figure("weights").svg())
-        else:
-            super().export(name, value)
 
     def all_stages(self) -> Iterator[Stage]:
         # Nothing is dropped here, and the masks are no numbers.

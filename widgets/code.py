@@ -13,7 +13,7 @@ import torch
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Tape, Version, record, recorder
+from attnlab.engine import Stage, Tape, Version, record, recorder
 from attnlab.engine.axes import axes_of
 from attnlab.engine.code_checks import check_code
 from attnlab.engine.explain import stage_name
@@ -21,6 +21,7 @@ from attnlab.engine.mistakes import MISTAKES, attention
 from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.figure import StageFigure
 from attnlab.widgets.matrix import Matrix
 
 __all__ = ["CodeExplorable", "explore", "four_mistakes"]
@@ -103,6 +104,17 @@ class CodeExplorable(Explorable):
 
     def _recorded(self) -> Result:
         return self.compute()  # which always records
+
+    def all_stages(self) -> Iterator[Stage]:
+        for version in (self._last.versions or {}).values() if self._last else ():
+            yield Stage(stage_name(version), version.values, tuple(axes_of(version)), "")
+
+    def figure(self, stage: str = "") -> StageFigure:
+        if not stage:
+            # The last that can be drawn flat; names may come twice, and the later one is meant.
+            flat = [s.name for s in self.all_stages() if all(n == 1 for n in s.tensor.shape[:-2])]
+            stage = flat[-1] if flat else ""
+        return super().figure(stage)
 
     def export(self, name: str, value: Any) -> None:
         if value == "numbers" and self._last is not None and self._last.versions is not None:

@@ -79,6 +79,7 @@ class DropoutExplorable(Explorable):
     """
 
     presets = PRESETS
+    cover = "dropped by each mask"
 
     weights = Matrix(label="weights", axes=("key",), max_size=6)
     keep = Mask(label="keep", axes=("key",), max_size=6)
@@ -154,7 +155,11 @@ class DropoutExplorable(Explorable):
             "table_keep": {"axes": ["mask", "key"], "dropped": "table_keep"},
             "table_probability": {"axes": ["mask"]},
             "table_sum": {"axes": ["mask"]},
-            "table_dropped": {"axes": ["mask", "key"], "dropped": "table_keep"},
+            "table_dropped": {
+                "title": "dropped by each mask",
+                "axes": ["mask", "key"],
+                "dropped": "table_keep",
+            },
             "attention_weights": grid | {"title": "weights", "masked": "allowed"},
             "attention_dropped": grid
             | {"title": "dropped", "masked": "allowed", "dropped": "attention_keep_used", "bar": True},

@@ -22,6 +22,7 @@ from attnlab.engine import Check, MatrixError, Stage, Tape, Version, format_matr
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu
 from attnlab.widgets.explaining import explain_cell, gradients
+from attnlab.widgets.figure import StageFigure, stage_figure
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Mask, Matrix, same_bits
 from attnlab.widgets.measure_text import measured
@@ -82,6 +83,9 @@ class Explorable(ipywidgets.VBox):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """Name → values; the first is the default. What a preset leaves out has its trait's default."""
 
+    cover: ClassVar[str] = ""
+    """The stage that `figure` draws when none is named."""
+
     state = t.Enum(("ready", "stopped", "invalid", "failed"), "ready", read_only=True)
     message = t.Unicode("", read_only=True)
     name = t.Unicode("", read_only=True)
@@ -136,14 +140,22 @@ class Explorable(ipywidgets.VBox):
         """Rows of controls, each named after a trait or a command."""
         raise NotImplementedError
 
-    def common_controls(self, *exports: tuple[str, str]) -> list[Control]:
-        """What stands at the end of the first row on every page; `exports` are (value, text)."""
+    def common_controls(self) -> list[Control]:
+        """What stands at the end of the first row on every page."""
         return [
             Command("undo", "Undo"),
             Command("redo", "Redo"),
             Command("reset", "Reset"),
             Link("link", "Copy link"),
-            Menu("export", "Export", [*exports, ("numbers", "Copy all numbers")]),
+            Menu(
+                "export",
+                "Export",
+                [
+                    ("python", "Copy as Python"),
+                    ("numbers", "Copy all numbers"),
+                    *([("svg", "Save picture (SVG)")] if self.cover else []),
+                ],
+            ),
         ]
 
     def stages(self) -> dict[str, dict[str, Any]]:
@@ -239,6 +251,19 @@ class Explorable(ipywidgets.VBox):
     def all_stages(self) -> Iterator[Stage]:
         """The stages whose numbers can be copied."""
         return self.still_stages()
+
+    def figure(self, stage: str = "") -> StageFigure:
+        """A matplotlib figure of one stage of the last good result, for slides: titled, with its numbers.
+
+        Default: the stage that tells most of the page (`cover`). Raises `KeyError` for a stage that there
+        isn't, `ValueError` for one of more than two axes.
+        """
+        stages = {found.name: found for found in self.all_stages()}
+        wanted = stage or self.cover
+        if wanted not in stages:
+            raise KeyError(f"expected one of the stages {', '.join(stages)}, got {wanted!r}")
+        whole = self.view.stages.get(wanted, {}).get("whole", False)
+        return stage_figure(stages[wanted], decimals=0 if whole else getattr(self, "decimals", 4))
 
     def still_table(self, stage: Stage) -> str:
         """One stage as an HTML table."""
@@ -589,6 +614,9 @@ class Explorable(ipywidgets.VBox):
             self._copy(self.code())
         elif value == "numbers":
             self._copy(self.numbers())
+        elif value == "svg":
+            page = type(self).__name__.removesuffix("Explorable").lower()
+            self._save(f"{page}-{self.cover.replace(' ', '-')}.svg", "image/svg+xml", self.figure().svg())
         else:
             raise ValueError(f"expected a known export, got {name!r}")
 

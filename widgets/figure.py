@@ -47,11 +47,17 @@ def stage_figure(
     """`stage` as a heat map with its numbers; the last two axes are rows and columns.
 
     `allowed` hatches the cells that are not allowed; `unit` colours from 0 to 1 instead of
-    symmetrically about 0. Raises `ValueError` for a stage with leading axes.
+    symmetrically about 0. A stage of one axis is one row. Raises `ValueError` for a stage with leading
+    axes of more than one position.
     """
-    if stage.tensor.ndim != 2:
+    tensor, stage_axes = stage.tensor, stage.axes
+    while tensor.ndim > 2 and tensor.shape[0] == 1:
+        tensor, stage_axes = tensor[0], stage_axes[1:]
+    if tensor.ndim > 2:
         raise ValueError(f"expected a stage of two axes, got {stage.name} with {', '.join(stage.axes)}")
-    numbers = stage.tensor.double().tolist()
+    while tensor.ndim < 2:
+        tensor, stage_axes = tensor[None], ("", *stage_axes)
+    numbers = tensor.double().tolist()
     rows, columns = len(numbers), len(numbers[0])
     finite = [abs(x) for row in numbers for x in row if math.isfinite(x)]
     end = 1.0 if unit else (max(finite, default=0) or 1.0)
@@ -79,12 +85,13 @@ def stage_figure(
             axes.text(
                 j, i, _text(x, decimals), ha="center", va="center", fontsize=10, color="black", bbox=box
             )
-    names = [AXIS_NAMES.get(axis, axis) for axis in stage.axes]
+    names = [AXIS_NAMES.get(axis, axis) for axis in stage_axes]
     axes.set_xticks(range(columns))
     axes.set_yticks(range(rows))
     axes.set_ylabel(names[0])
     axes.set_xlabel(names[1])
-    title = f"{stage.name} · {names[0]} {rows} × {names[1]} {columns}"
+    sizes = [f"{name} {n}" for name, n in ((names[0], rows), (names[1], columns)) if name]
+    title = " · ".join([stage.name, " × ".join(sizes)] if sizes else [stage.name])
     axes.set_title(title, loc="left", fontsize=11)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

@@ -62,6 +62,7 @@ class HeadSplitExplorable(Explorable):
     """
 
     presets = PRESETS
+    cover = "merged"
 
     x = Matrix(label="X", axes=("batch", "time", "width"), shape=(1, 3, 4))
     batch = t.Int(1, min=1, max=4).tag(state="input")

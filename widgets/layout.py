@@ -53,6 +53,7 @@ class LayoutExplorable(Explorable):
     """
 
     presets = PRESETS
+    cover = "start"
 
     start = Shape().tag(state="input")
     chain = ChainText().tag(state="input")

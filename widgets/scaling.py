@@ -56,6 +56,7 @@ class ScalingExplorable(Explorable):
     """
 
     presets = PRESETS
+    cover = "jacobian_scaled"
 
     raw = Matrix(label="raw scores", axes=("example_key",), max_size=8)
     d_k = t.Int(64, min=1, max=4096).tag(state="input")

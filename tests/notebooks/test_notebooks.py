@@ -11,6 +11,7 @@ import pytest
 from nbconvert import HTMLExporter
 
 from attnlab.explorables.catalogue import NOTEBOOKS, Catalogue
+from attnlab.explorables.formulas import mathml
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 
@@ -31,6 +32,12 @@ def path(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 def notebook(path: Path) -> nbformat.NotebookNode:
     return nbformat.read(path, as_version=4)
+
+
+def test_every_formula_is_drawn(notebook: nbformat.NotebookNode) -> None:
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    for tex in re.findall(r"\$\$?([^$]+)\$\$?", prose):
+        assert mathml(tex).startswith("<math")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,15 @@ import torch
 from matplotlib._pylab_helpers import Gcf
 
 from attnlab.engine import Stage, attend
-from attnlab.widgets import AttentionExplorable
+from attnlab.widgets import (
+    AttentionExplorable,
+    DropoutExplorable,
+    Explorable,
+    HeadSplitExplorable,
+    LayoutExplorable,
+    ProjectionExplorable,
+    ScalingExplorable,
+)
 from attnlab.widgets.figure import StageFigure, _text, stage_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -144,11 +152,39 @@ def test_a_stage_there_is_not(explorable: AttentionExplorable) -> None:
 
 
 def test_a_stage_of_other_axes(explorable: AttentionExplorable) -> None:
-    with pytest.raises(ValueError, match="expected a stage of two axes, got empty_rows with query"):
-        explorable.figure("empty_rows")
+    row = explorable.figure("empty_rows")
+    assert row.get_label() == "empty_rows · query 3"
+    assert written(row) == ["0", "0", "0"]
+    single = torch.ones(1, 3, 4)
+    assert (
+        stage_figure(attend(single, single, single).stage("weights")).get_label()
+        == "weights · query 3 × key 3"
+    )
     batch = torch.ones(2, 3, 4)
     with pytest.raises(ValueError, match="got weights with batch, query, key"):
         stage_figure(attend(batch, batch, batch).stage("weights"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        (DropoutExplorable, "0"),
+        (HeadSplitExplorable, "0"),
+        (LayoutExplorable, "0"),
+        (ProjectionExplorable, "5.9193"),
+        (ScalingExplorable, None),
+    ],
+)
+def test_every_explorable_has_a_picture(kind: type[Explorable], first: str | None) -> None:
+    made = kind()
+    shown = {stage.name: stage.tensor for stage in made.all_stages()}
+    numbers = written(made.figure())
+    assert len(numbers) == shown[made.cover].numel()
+    if first is not None:
+        assert numbers[0] == first
+    with pytest.raises(KeyError, match="nothing"):
+        made.figure("nothing")
+    made.close()
 
 
 def test_names_are_escaped() -> None:

@@ -63,6 +63,10 @@ class Explanation:
             return self.note
         own = Cell("", (), self.value).words()
         words = self.formula.words()
+        if isinstance(self.formula, Cell):
+            # An element that was only moved: what there is to tell is where from.
+            place = f"[{', '.join(map(str, self.formula.index))}]" if self.formula.index else ""
+            return f"{self.formula.stage}{place} = {own}"
         return own if words == own else f"{words} = {own}"
 
 

@@ -209,6 +209,18 @@ class LayoutExplorable(Explorable):
             if not stage.startswith("strip"):
                 self.into = int(stage.removeprefix("step").replace("start", "0"))
 
+    def _recorded(self) -> Result:
+        """The stages are called in formulas as on the screen: the code has one name for all of them."""
+        result = super()._recorded()
+        if result.tape is not None:
+            for number, step in enumerate(self.result.steps):
+                if step.tensor is not None and not step.is_same_tensor:
+                    result.tape.name(step.tensor, _name(number))
+                strip = result.tensors.get(f"strip{number}")
+                if strip is not None:
+                    result.tape.name(strip, f"memory of {_name(number)}")
+        return result
+
     def still_stages(self) -> Iterator[Stage]:
         yield from self.result.stages()
 

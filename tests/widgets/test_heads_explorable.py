@@ -310,15 +310,16 @@ class TestSelecting:
     def test_any_number_on_any_stage(self, size: tuple[int, int, int, int], mistake: str) -> None:
         page = sized(*size, mistake=mistake)
         hand = by_hand(*size)
+        elements = itertools.cycle((math.prod(size[:3]) - 1, 4, 7))
         for stage in list(drawn(page)):
-            for element in (math.prod(size[:3]) - 1, 4):
-                index = place_of(hand[stage], element)
-                panel = page.select(stage, index)
-                assert page.explorable.element == element
-                assert page.explorable.bar.values["element"] == element
-                assert page.explorable.view.selected == {"stage": stage, "index": index}
-                assert (panel["stage"], panel["index"]) == (stage, index)
-                assert tag(page, "first") == {name: place_of(hand[name], element) for name in ROUTE}
+            element = next(elements)
+            index = place_of(hand[stage], element)
+            panel = page.select(stage, index)
+            assert page.explorable.element == element
+            assert page.explorable.bar.values["element"] == element
+            assert page.explorable.view.selected == {"stage": stage, "index": index}
+            assert (panel["stage"], panel["index"]) == (stage, index)
+            assert tag(page, "first") == {name: place_of(hand[name], element) for name in ROUTE}
 
     @pytest.mark.parametrize("stage", [*ROUTE, *WRONG])
     def test_the_stepper_moves_the_selection_along(self, stage: str) -> None:
@@ -413,7 +414,7 @@ class TestComparing:
 
 class TestColours:
     @pytest.mark.parametrize("colour", COLOURS)
-    @pytest.mark.parametrize("size", SIZES, ids=str)
+    @pytest.mark.parametrize("size", SIZES[:-1], ids=str)
     def test_an_element_keeps_its_colour(self, size: tuple[int, int, int, int], colour: str) -> None:
         page = sized(*size, colour=colour)
         width, heads = size[2:]
@@ -603,8 +604,11 @@ class TestState:
         assert f"<caption>{'weights' if attention else 'grouped'} · batch 1 × " in page.explorable.still()
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("size", [(1, 3, 4, 2), (2, 3, 8, 4), (2, 1, 2, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("size", "mistake"),
+    [((1, 3, 4, 2), NONE), ((2, 3, 8, 4), MERGE), ((2, 3, 4, 2), SPLIT), ((2, 1, 2, 2), SPLIT)],
+    ids=str,
+)
 def test_every_id_explains_itself(size: tuple[int, int, int, int], mistake: str) -> None:
     extra = {NONE: [], MERGE: ["wrong_merged"], SPLIT: ["wrong_heads"]}[mistake]
     assert_all_explained(sized(*size, mistake=mistake), [*ROUTE, *extra])

@@ -258,6 +258,16 @@ class ScalingExplorable(Explorable):
     def commands(self) -> dict[str, Callable[[], None]]:
         return {"redraw": lambda: self.set_trait("seed", secrets.randbits(29))}
 
+    def _explanation(self, last: Result) -> dict[str, Any]:
+        chosen = self.view.selected
+        if chosen is None or chosen["stage"] not in ("variance_raw", "variance_scaled"):
+            return super()._explanation(last)
+        # Each of thousands of terms would hold the mean of them all: a formula that takes a minute.
+        samples = self.trace.statistics.sample_scores.numel()
+        note = f"the variance of {samples:,} sampled scores: too many to be written out"
+        told: dict[str, Any] = {"mathml": "", "note": note, "inputs": [], "source": None, "operands": []}
+        return {"explanation": {"stage": chosen["stage"], "index": [], **told}}
+
     def still_stages(self) -> Iterator[Stage]:
         yield from (s for s in self.trace.stages() if s.name not in ("q", "k"))
         yield from self.head_widths.stages()

@@ -116,7 +116,7 @@ export function stageCanvas(name, spec, shape, words, { point, choose, signal })
       const look = lookOf({ value, reached: context.reached, masked, dropped: Boolean(context.dropped?.(flat)) });
       const [x, y] = corner(flat);
       if (look === "number") {
-        const share = spec.ramp === "unit" ? value : context.largest ? value / context.largest : 0;
+        const share = context.largest ? value / context.largest : 0;
         drawing.fillStyle = mixed(ground, share < 0 ? minus : plus, Math.min(1, Math.abs(share)));
         drawing.fillRect(x, y, size, size);
         // The sign is told without hue too: negative cells have a bar.

@@ -220,7 +220,7 @@ export function paintCell(cell, value, context) {
   let share = 0;
   if (slope !== undefined) share = Number.isFinite(slope) && context.steepest ? slope / context.steepest : 0;
   else if (context.ramp && look !== "unreached" && Number.isFinite(value))
-    share = context.ramp === "unit" ? value : context.largest ? value / context.largest : 0;
+    share = context.largest ? value / context.largest : 0;
   const tone = share === 0 ? "" : share > 0 ? "plus" : "minus";
   if (cell.tone !== tone) {
     td.dataset.tone = tone;
@@ -263,7 +263,7 @@ export function colourBar() {
       ends[1].hidden = shown === "unit";
       if (shown === "unit") {
         ends[0].textContent = "0";
-        ends[2].textContent = "1";
+        ends[2].textContent = largest > 1 ? formatNumber(largest, 2) : "1";
       } else {
         const end = largest || 1;
         ends[0].textContent = formatNumber(-end, 2);

@@ -329,8 +329,10 @@ function createView(model, el, signal, shared) {
     const tracked = model.get("tracked");
     const largest = {};
     for (const [name, spec] of Object.entries(stages))
-      if (spec.ramp === "signed" && values[name]) (largest[spec.group] ??= []).push(values[name]);
+      if (spec.ramp && values[name]) (largest[spec.group] ??= []).push(values[name]);
     for (const group of Object.keys(largest)) largest[group] = largestFinite(largest[group]);
+    // Weights end at 1; what dropout has made larger stretches the ramp of all that stands beside it.
+    const endOf = ({ ramp, group }) => (ramp === "unit" ? Math.max(1, largest[group] ?? 0) : largest[group]);
     const steepest = largestFinite(Object.values(slopes));
     contexts = {};
     for (const [name, spec] of Object.entries(stages)) {
@@ -342,7 +344,7 @@ function createView(model, el, signal, shared) {
         decimals: answer.arrays[name]?.dtype === "bool" || spec.whole ? 0 : decimals,
         words,
         ramp: spec.ramp,
-        largest: largest[spec.group],
+        largest: endOf(spec),
         slopes: slopes[name],
         steepest,
         bars: spec.bars,

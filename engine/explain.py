@@ -127,7 +127,7 @@ def _operands(formula: Formula) -> Iterator[Operand]:
     # By version, not by name: two stages may have the same.
     cells: dict[tuple[object, tuple[int, ...]], Cell] = {}
     coefficients: dict[tuple[object, tuple[int, ...]], float | None] = {}
-    for cell, coefficient in _linear(formula, 1.0):
+    for cell, coefficient in _linear(formula, 1.0, set()):
         key = (cell.origin, cell.index)
         known = coefficients.get(key, 0.0)
         cells[key] = cell
@@ -137,38 +137,50 @@ def _operands(formula: Formula) -> Iterator[Operand]:
         yield Operand(cell.origin, cell.stage, cell.index, cell.number, coefficients[key])
 
 
-def _linear(formula: Formula, factor: float) -> Iterator[tuple[Cell, float | None]]:
-    """(cell, what it is multiplied by) through sums, products and quotients; None through anything else."""
+def _linear(formula: Formula, factor: float, seen: set[int]) -> Iterator[tuple[Cell, float | None]]:
+    """(cell, what it is multiplied by) through sums, products and quotients; None through anything else.
+
+    `seen` are the named parts met in anything else: the mean stands in each term of a variance.
+    """
     if isinstance(formula, Cell):
         yield formula, factor
     elif isinstance(formula, Sum):
         for term in formula.terms:
-            yield from _linear(term, factor)
+            yield from _linear(term, factor, seen)
     elif isinstance(formula, Named):
-        yield from _linear(formula.of, factor)
+        yield from _linear(formula.of, factor, seen)
     elif isinstance(formula, Because):
-        yield from _linear(formula.taken, factor)
-        yield from _nonlinear(formula.condition)
+        yield from _linear(formula.taken, factor, seen)
+        yield from _nonlinear(formula.condition, seen)
     elif isinstance(formula, Apply) and formula.name == "negative":
-        yield from _linear(formula.of, -factor)
+        yield from _linear(formula.of, -factor, seen)
     elif isinstance(formula, Product):
         for i, part in enumerate(formula.factors):
             others = Product(formula.factors[:i] + formula.factors[i + 1 :])
-            yield from _beside(others, part, factor * others.value())
+            yield from _beside(others, part, factor * others.value(), seen)
     elif isinstance(formula, Quotient) and formula.below.value():
-        yield from _beside(formula.below, formula.above, factor / formula.below.value())
-        yield from _nonlinear(formula.below)
+        yield from _beside(formula.below, formula.above, factor / formula.below.value(), seen)
+        yield from _nonlinear(formula.below, seen)
     else:
-        yield from _nonlinear(formula)
+        yield from _nonlinear(formula, seen)
 
 
-def _beside(others: Formula, part: Formula, factor: float) -> Iterator[tuple[Cell, float | None]]:
+def _beside(
+    others: Formula, part: Formula, factor: float, seen: set[int]
+) -> Iterator[tuple[Cell, float | None]]:
     """The cells of one part of a product or quotient: x · x isn't linear in x."""
     elsewhere = {(cell.origin, cell.index) for cell in others.cells()}
-    for cell, coefficient in _linear(part, factor):
+    for cell, coefficient in _linear(part, factor, seen):
         yield cell, None if (cell.origin, cell.index) in elsewhere else coefficient
 
 
-def _nonlinear(formula: Formula) -> Iterator[tuple[Cell, None]]:
-    for cell in formula.cells():
-        yield cell, None
+def _nonlinear(formula: Formula, seen: set[int]) -> Iterator[tuple[Cell, None]]:
+    if isinstance(formula, Cell):
+        yield formula, None
+        return
+    if isinstance(formula, Named):
+        if id(formula) in seen:
+            return
+        seen.add(id(formula))
+    for part in formula.parts():
+        yield from _nonlinear(part, seen)

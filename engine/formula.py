@@ -8,6 +8,7 @@ import html
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 __all__ = [
     "Apply",
@@ -254,17 +255,22 @@ class Named(Formula):
     symbol: str
     of: Formula
 
-    def value(self) -> float:
+    # Computed once: the mean of a variance stands in each of its terms.
+    @cached_property
+    def _value(self) -> float:
         return self.of.value()
+
+    def value(self) -> float:
+        return self._value
 
     def parts(self) -> Sequence[Formula]:
         return (self.of,)
 
     def mathml(self, *, numbers: bool) -> str:
-        return _number(self.of.value()) if numbers else f"<mi>{html.escape(self.symbol)}</mi>"
+        return _number(self.value()) if numbers else f"<mi>{html.escape(self.symbol)}</mi>"
 
     def words(self) -> str:
-        return format_short(self.of.value())
+        return format_short(self.value())
 
 
 @dataclass(frozen=True)

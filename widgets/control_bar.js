@@ -222,8 +222,8 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     painters.push(() => {
       const value = valueOf(name);
       count.textContent = String(value);
-      back.setAttribute("aria-disabled", String(value <= minimum));
-      forth.setAttribute("aria-disabled", String(value >= maximum()));
+      back.setAttribute("aria-disabled", String(value <= minimum || isDisabled(name)));
+      forth.setAttribute("aria-disabled", String(value >= maximum() || isDisabled(name)));
     });
     return holder;
   }

@@ -12,6 +12,8 @@ from attnlab.engine.source import Spot
 
 __all__ = ["explain_cell", "gradients", "is_place"]
 
+# How many operands of cells that aren't shown are looked at, on the way to such as are.
+_MAX_OPERANDS = 1024
 _PACKAGE = Path(__file__).parent.parent
 _OURS = ("engine", "widgets", "explorables")
 
@@ -63,13 +65,15 @@ def _stages(versions: Mapping[str, Version]) -> dict[Version, str]:
 
 
 def _cells(
-    tape: Tape, found: Explanation, stages: Mapping[Version, str]
+    tape: Tape, found: Explanation, stages: Mapping[Version, str], left: list[int] | None = None
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The operands as cells on the screen.
 
-    What isn't shown itself is followed to where it was moved from, and inside one expression
-    (the product in `q @ k.mT / 2`) to what it was computed from.
+    What isn't shown itself is followed to where it was moved from, or to what it was computed from:
+    the product in `q @ k.mT / 2`, or a variable that a page leaves out. Not for ever: `left` says
+    how many operands may still be looked at.
     """
+    left = [_MAX_OPERANDS] if left is None else left
     for operand in found.operands:
         version, index = operand.version, operand.index
         while version not in stages and version.call is not None and is_move(version.call, version.output):
@@ -81,8 +85,10 @@ def _cells(
             continue
         if version in stages:
             yield stages[version], index
-        elif version.call is not None and not any(version.call.spot.names):
-            yield from _cells(tape, explain(tape, version, index), stages)
+        elif version.call is not None and left[0] > 0:
+            made = explain(tape, version, index)
+            left[0] -= len(made.operands) + 1
+            yield from _cells(tape, made, stages, left)
 
 
 def _inputs(found: Explanation) -> list[str]:

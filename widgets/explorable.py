@@ -484,8 +484,12 @@ class Explorable(ipywidgets.VBox):
 
     def _with_labels(self, message: str) -> str:
         """The engine says q, as in code; the page says Q, as on its grids."""
-        for n, trait in self._inputs.items():
-            message = re.sub(rf"\b{n}\b", trait.label, message)
+        labels = {n: trait.label for n, trait in self._inputs.items()}
+        # Words such as "time" mean more than a control; names with an underscore are names.
+        controls = [control for row in self.bar.controls for control in row]
+        labels |= {c["name"]: c["label"] for c in controls if "_" in c["name"] and c.get("label")}
+        for n, label in labels.items():
+            message = re.sub(rf"\b{n}\b", label, message)
         return message
 
     # ------------------------------------------------------------ what the reader does

@@ -319,8 +319,9 @@ class HeadSplitExplorable(Explorable):
                 {"kind": "explanation"},
                 {"kind": "checks"},
             ],
-            limits={"batch": 1, "time": 1, "width": 1, "heads": 1, "element": 0, "decimals": 8},
-            disabled=["pin", "unpin"],
+            limits={"batch": 4, "time": 8, "width": 24, "heads": 8, "element": self.element, "decimals": 8},
+            # X has sizes of its own here, and its numbers are no ids.
+            disabled=["pin", "unpin", "element", *_SIZES],
         )
 
     # ------------------------------------------------------------ what the reader does

@@ -182,6 +182,16 @@ class LayoutExplorable(Explorable):
     def follow(self, name: str) -> None:
         if name in ("start", "chain"):
             self._stay_within()
+        if name == "element":
+            self._move_selection()
+
+    def _move_selection(self) -> None:
+        """The chosen number is that of the element that is followed, wherever that is now."""
+        chosen = self.view.selected
+        numbers = self._last.tensors.get(chosen.get("stage")) if chosen and self._last else None
+        place = (numbers == self.element).nonzero().tolist() if numbers is not None else []
+        if chosen and place:
+            self.view.selected = {"stage": chosen["stage"], "index": place[0]}
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         super()._apply(values)

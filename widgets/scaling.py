@@ -8,7 +8,7 @@ from typing import Any
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, Stage
+from attnlab.engine import Check, MatrixError, Stage
 from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
 from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
 from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
@@ -64,7 +64,7 @@ class ScalingExplorable(Explorable):
     distribution = t.Enum(list(DISTRIBUTIONS), "normal").tag(state="input")
     rho = Number(0.5, label="rho", least=0, most=1).tag(state="input")
     seed = t.Int(1, min=0, max=2**29).tag(state="input")
-    heads = t.Enum([str(n) for n in _HEADS], "4").tag(state="input")
+    heads = t.CInt(4).tag(state="input")
     model_width = t.Bool(False).tag(state="input")
     gradient = t.Bool(False).tag(state="view")
     decimals = t.Int(4, min=2, max=8).tag(state="view")
@@ -138,7 +138,7 @@ class ScalingExplorable(Explorable):
             (self.distribution, self.seed, self.rho),
             lambda: sample_queries_and_keys(self.distribution, self.seed, rho=self.rho),
         )
-        heads = int(self.heads)
+        heads = self.heads
         roots = heads if self.model_width else 1
         trace = scaling_trace(q, k, self.d_k, n_keys=self.n_keys, widths_under_root=roots)
         setting = (self.distribution, self.seed, self.rho, self.n_keys, roots)
@@ -258,15 +258,12 @@ class ScalingExplorable(Explorable):
     def commands(self) -> dict[str, Callable[[], None]]:
         return {"redraw": lambda: self.set_trait("seed", secrets.randbits(29))}
 
-    def _explanation(self, last: Result) -> dict[str, Any]:
-        chosen = self.view.selected
-        if chosen is None or chosen["stage"] not in ("variance_raw", "variance_scaled"):
-            return super()._explanation(last)
-        # Each of thousands of terms would hold the mean of them all: a formula that takes a minute.
-        samples = self.trace.statistics.sample_scores.numel()
-        note = f"the variance of {samples:,} sampled scores: too many to be written out"
-        told: dict[str, Any] = {"mathml": "", "note": note, "inputs": [], "source": None, "operands": []}
-        return {"explanation": {"stage": chosen["stage"], "index": [], **told}}
+    @t.validate("heads")
+    def _check_heads(self, proposal: Any) -> int:
+        heads = int(proposal["value"])
+        if heads not in _HEADS:
+            raise MatrixError(f"heads: expected one of {', '.join(map(str, _HEADS))}, got {heads}")
+        return heads
 
     def still_stages(self) -> Iterator[Stage]:
         yield from (s for s in self.trace.stages() if s.name not in ("q", "k"))

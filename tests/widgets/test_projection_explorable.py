@@ -276,7 +276,7 @@ class TestSharedHeads:
         assert_is_right(page)
         assert page.explorable.bar.limits["kv_heads"] == 1
         page.explorable.kv_heads = 2
-        assert page.answer["message"] == "Kv_heads: expected a whole number from 1 to 1, got 2."
+        assert page.answer["message"] == "Key/value heads: expected a whole number from 1 to 1, got 2."
 
 
 class TestPacking:

@@ -14,6 +14,7 @@ from attnlab.engine.dropout import (
     mask_probability,
     sample_keep,
     sample_statistics,
+    sum_rows,
 )
 from attnlab.engine.dropout_left_on import (
     FunctionalTrace,
@@ -101,5 +102,6 @@ __all__ = [
     "row_sums",
     "sample_keep",
     "sample_statistics",
+    "sum_rows",
     "to_additive",
 ]

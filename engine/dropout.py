@@ -29,6 +29,7 @@ __all__ = [
     "mask_probability",
     "sample_keep",
     "sample_statistics",
+    "sum_rows",
 ]
 
 MAX_KEYS = 6
@@ -70,6 +71,11 @@ def drop(weights: Float[Tensor, "*batch key"], keep: Bool[Tensor, "*batch key"],
     return DropoutTrace(
         weights=weights.clone(), keep=keep.clone(), dropped=dropped, row_sum=row_sum, p=p, scale=1 / (1 - p)
     )
+
+
+def sum_rows(dropped: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """The sum of each row over key: 1 before dropout, another number in each draw after it."""
+    return dropped.sum(dim=-1)
 
 
 def keep_masks(n: int) -> Bool[Tensor, "mask key"]:
@@ -177,6 +183,9 @@ class SampleTrace(Trace):
     kept_share: Float[Tensor, "draw key"] = note("share of the draws so far that kept it")
     running_mean: Float[Tensor, "draw key"] = note("mean of dropped over the draws so far")
     standard_error: Float[Tensor, "draw key"] = note("of the running mean, NaN for one draw")
+    mean: Float[Tensor, "key"] = note("running mean after the last draw")
+    mean_error: Float[Tensor, "key"] = note("standard error after the last draw")
+    difference: Float[Tensor, "key"] = note("mean − weights, which are the expectation")
     p: float = note("probability of dropping")
 
 
@@ -204,6 +213,9 @@ def sample_statistics(weights: Float[Tensor, "key"], keep: Bool[Tensor, "draw ke
     kept_share = share.to(weights.dtype)
     running_mean = kept_share * weights / (1 - p)
     standard_error = spread.to(weights.dtype) * weights / (1 - p)
+    mean = running_mean[-1].clone()
+    mean_error = standard_error[-1].clone()
+    difference = mean - weights
 
     return SampleTrace(
         weights=weights.clone(),
@@ -213,5 +225,8 @@ def sample_statistics(weights: Float[Tensor, "key"], keep: Bool[Tensor, "draw ke
         kept_share=kept_share,
         running_mean=running_mean,
         standard_error=standard_error,
+        mean=mean,
+        mean_error=mean_error,
+        difference=difference,
         p=p,
     )

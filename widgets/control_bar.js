@@ -186,7 +186,8 @@ function createBar(model, el, signal, { push, unanswered, address }) {
       option.value = value;
       element.append(option);
     }
-    element.addEventListener("change", () => push(name, element.value));
+    // The value as it was declared: an option of the page is text, a number of heads isn't.
+    element.addEventListener("change", () => push(name, options[element.selectedIndex][0]));
     const note = make("span", "attnlab-control-note");
     holder.append(element, note);
     painters.push(() => {

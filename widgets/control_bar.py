@@ -27,7 +27,7 @@ Control = dict[str, Any]
 
 
 def Select(  # noqa: N802
-    name: str, label: str, options: Sequence[tuple[str, str]], *, hide_label: bool = False
+    name: str, label: str, options: Sequence[tuple[str | int, str]], *, hide_label: bool = False
 ) -> Control:
     """One of several named options: (value, text)."""
     return {

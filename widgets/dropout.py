@@ -28,6 +28,7 @@ from attnlab.engine import (
     no_grad_still_drops,
     sample_keep,
     sample_statistics,
+    sum_rows,
 )
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
 from attnlab.widgets.draws import Draws, as_masks, as_text
@@ -222,8 +223,11 @@ class DropoutExplorable(Explorable):
         sample = None
         if self.draws and self.training:
             sample = sample_statistics(weights, as_masks(self.draws, weights.shape[0]), p)
-            mean, error = sample.running_mean[-1], sample.standard_error[-1]
-            tensors |= {"mean": mean, "standard_error": error, "difference": mean - table.expected}
+            tensors |= {
+                "mean": sample.mean,
+                "standard_error": sample.mean_error,
+                "difference": sample.difference,
+            }
             if len(self.draws) > 1:
                 checks.append((_close(tensors["difference"], weights, p, len(self.draws)), 0))
         if not self.training:
@@ -308,7 +312,7 @@ class DropoutExplorable(Explorable):
         trace = attend(given["q"], given["k"], given["v"], allowed=allowed, keep=keep, drop_p=p)
         without = attend(given["q"], given["k"], given["v"], allowed=allowed)
         self.set_trait("attention", read_only_trace(trace))
-        row_sums = trace.dropped.sum(dim=-1)
+        row_sums = sum_rows(trace.dropped)
         checks = [(_zeros_stay(trace.weights, trace.dropped), 0)]
         if not self.training:
             runs = functional_still_drops(given["q"], given["k"], given["v"], self.p)
@@ -377,6 +381,9 @@ class DropoutExplorable(Explorable):
         """The mistake computed beside the right way, with the claim that it breaks."""
         given = self.matrices()
         right: Check
+        if not self.training and self.mistake in (_FACTOR, _BEFORE):
+            why = f"{self.mistake}: in evaluation nothing is dropped. Switch training on to see it."
+            return _extended(result, {}, {"mistake": why}, [])
         if self.mistake == _FACTOR and not self.inside:
             told = divide_by_p(given["weights"], given["keep"], self.p)
             tensors = {"wrong": told.wrong, "wrong_expected": told.wrong_expected}

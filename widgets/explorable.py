@@ -116,7 +116,7 @@ class Explorable(ipywidgets.VBox):
         try:
             with self._batch():
                 self._apply(self._preset_values(preset or next(iter(self.presets))))
-                self._apply(values)
+                self._apply_with_followers(values)
             if self.state not in ("ready", "stopped"):
                 raise ValueError(self.message)
         except Exception as error:
@@ -199,7 +199,7 @@ class Explorable(ipywidgets.VBox):
         before = {n: getattr(self, n) for n in [*self._inputs, *self._switches, *self._options]}
         with self._batch():
             try:
-                self._apply(values)
+                self._apply_with_followers(values)
             except Exception:
                 self._apply(before)
                 raise
@@ -330,6 +330,15 @@ class Explorable(ipywidgets.VBox):
         # Matrices first: what is allowed for the rest (the tracked query) depends on their sizes.
         for n in sorted(values, key=lambda name: name not in self._inputs):
             setattr(self, n, values[n])
+
+    def _apply_with_followers(self, values: Mapping[str, Any]) -> None:
+        """As `_apply`, and what must follow these follows, unless it is among them."""
+        before = {n: getattr(self, n) for n in values}
+        self._apply(values)
+        for n in values:
+            if not _same(getattr(self, n), before[n]):
+                self.follow(n)
+        self._apply(values)
 
     def _restore(self, state: Mapping[str, Any] | None) -> None:
         if state is not None:
@@ -673,6 +682,10 @@ def _received(request: Mapping[str, Any]) -> tuple[int, str, list[Mapping[str, A
         nonce if isinstance(nonce, str) else "",
         [edit for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else [],
     )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return same_bits(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else bool(a == b)
 
 
 def _sentence(text: str) -> str:

@@ -188,7 +188,7 @@ class LayoutExplorable(Explorable):
     def _move_selection(self) -> None:
         """The chosen number is that of the element that is followed, wherever that is now."""
         chosen = self.view.selected
-        numbers = self._last.tensors.get(chosen.get("stage")) if chosen and self._last else None
+        numbers = self._last.tensors.get(str(chosen.get("stage"))) if chosen and self._last else None
         place = (numbers == self.element).nonzero().tolist() if numbers is not None else []
         if chosen and place:
             self.view.selected = {"stage": chosen["stage"], "index": place[0]}

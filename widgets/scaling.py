@@ -64,7 +64,7 @@ class ScalingExplorable(Explorable):
     distribution = t.Enum(list(DISTRIBUTIONS), "normal").tag(state="input")
     rho = Number(0.5, label="rho", least=0, most=1).tag(state="input")
     seed = t.Int(1, min=0, max=2**29).tag(state="input")
-    heads = t.CInt(4).tag(state="input")
+    heads = t.Int(4).tag(state="input")
     model_width = t.Bool(False).tag(state="input")
     gradient = t.Bool(False).tag(state="view")
     decimals = t.Int(4, min=2, max=8).tag(state="view")
@@ -90,7 +90,7 @@ class ScalingExplorable(Explorable):
             [
                 Select("distribution", "components", list(_TOLD.items())),
                 Slider("rho", "ρ", [i / 20 for i in range(21)], typed=True),
-                Select("heads", "heads", [(str(n), str(n)) for n in _HEADS]),
+                Select("heads", "heads", [(n, str(n)) for n in _HEADS]),
                 Toggle("model_width", "mistake: √(heads · dₖ)"),
                 Command("redraw", "draw again", end=False),
             ],
@@ -260,7 +260,7 @@ class ScalingExplorable(Explorable):
 
     @t.validate("heads")
     def _check_heads(self, proposal: Any) -> int:
-        heads = int(proposal["value"])
+        heads: int = proposal["value"]
         if heads not in _HEADS:
             raise MatrixError(f"heads: expected one of {', '.join(map(str, _HEADS))}, got {heads}")
         return heads

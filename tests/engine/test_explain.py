@@ -433,15 +433,25 @@ def test_explaining_during_the_block_records_nothing() -> None:
 # ---------------------------------------------------------------- operands
 
 
+def computed_anew(formula: Formula) -> float:
+    """The value, with nothing kept from before: a named part computes its own only once."""
+    parts = [formula]
+    for part in parts:
+        vars(part).pop("_value", None)
+        parts += part.parts()
+    return formula.value()
+
+
 def changed(formula: Formula, operand: Operand, number: float) -> float:
     """The value of a formula with another number in one cell."""
     cells = [c for c in formula.cells() if c.origin is operand.version and c.index == operand.index]
     before = [cell.number for cell in cells]
     for cell in cells:
         object.__setattr__(cell, "number", number)
-    value = formula.value()
+    value = computed_anew(formula)
     for cell, old in zip(cells, before, strict=True):
         object.__setattr__(cell, "number", old)
+    computed_anew(formula)
     return value
 
 
@@ -520,9 +530,10 @@ def changed_all(formula: Formula, operands: list[Operand]) -> float:
     for cell in cells:
         if any(cell.origin is o.version and cell.index == o.index for o in operands):
             object.__setattr__(cell, "number", 0.0)
-    value = formula.value()
+    value = computed_anew(formula)
     for cell, old in zip(cells, before, strict=True):
         object.__setattr__(cell, "number", old)
+    computed_anew(formula)
     return value
 
 

@@ -53,13 +53,13 @@ def test_the_variance_is_the_width_and_scaled_it_is_one(d_k: int, distribution: 
 
 
 def test_which_width_belongs_under_the_root(open_scaling: Open) -> None:
-    numbers = open_scaling(heads="4").numbers
+    numbers = open_scaling(heads=4).numbers
     assert numbers["raw"].tolist() == [8, 0]
     assert numbers["scaled_by_head"].tolist() == [2, 0]
     assert numbers["scaled_by_model"].tolist() == [1, 0]
     assert numbers["weights_by_head"].tolist() == pytest.approx([0.8808, 0.1192], abs=5e-5)
     assert numbers["weights_by_model"].tolist() == pytest.approx([0.7311, 0.2689], abs=5e-5)
-    one = open_scaling(heads="1").numbers  # one head has the model's width: the mistake hides
+    one = open_scaling(heads=1).numbers  # one head has the model's width: the mistake hides
     assert same_numbers(one["weights_by_head"], one["weights_by_model"])
 
 
@@ -106,11 +106,11 @@ class TestCurve:
         page = open_scaling(d_k=2)
         for d_k in (4, 64, 100, 2):
             page.control("d_k", d_k)
-        page.control("heads", "8")  # under no root here
+        page.control("heads", 8)  # under no root here
         page.text("raw", "3 1 2")
         assert len(made) == 1
         for count, (name, value) in enumerate(
-            [("n_keys", 5), ("distribution", "signs"), ("seed", 2), ("model_width", True), ("heads", "2")], 2
+            [("n_keys", 5), ("distribution", "signs"), ("seed", 2), ("model_width", True), ("heads", 2)], 2
         ):
             page.control(name, value)
             assert len(made) == count, name
@@ -138,12 +138,12 @@ class TestAssumptions:
         assert EXACT not in checks(page)
 
     def test_the_width_of_the_model_leaves_too_little(self, open_scaling: Open) -> None:
-        page = open_scaling(model_width=True, heads="4", d_k=16)
+        page = open_scaling(model_width=True, heads=4, d_k=16)
         assert not checks(page)[SCALED]
         assert checks(page)[CLAIM]
         assert page.answer["texts"]["scale"] == "÷ √(4 · 16)"
         assert page.numbers["variance_scaled"].item() == pytest.approx(1 / 4, rel=0.25)
-        page.control("heads", "1")  # one head is as wide as the model
+        page.control("heads", 1)  # one head is as wide as the model
         assert checks(page)[SCALED]
 
 
@@ -158,14 +158,14 @@ class TestAssumptions:
         ({"rho": 1.5}, ("rho: expected a number from 0 to 1, got 1.5",)),
         ({"rho": -0.1}, ("rho",)),
         ({"seed": -1}, ("seed",)),
-        ({"heads": "3"}, ("heads",)),
+        ({"heads": 3}, ("heads: expected one of 1, 2, 4", "got 3")),
         ({"distribution": "cauchy"}, ("distribution",)),
         ({"raw": [1] * 9}, ("raw scores", "1 × 9")),
         ({"raw": []}, ("raw scores",)),
     ],
 )
 def test_limits(arguments: dict[str, Any], words: tuple[str, ...]) -> None:
-    error = MatrixError if {"rho", "raw"} & arguments.keys() else ValueError
+    error = MatrixError if {"rho", "raw", "heads"} & arguments.keys() else ValueError
     with refused(*words, error=error):
         ScalingExplorable(**arguments)
 
@@ -173,7 +173,7 @@ def test_limits(arguments: dict[str, Any], words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_there_and_back_through_the_address(distribution: str, open_scaling: Open) -> None:
     made = open_scaling(
-        d_k=9, n_keys=3, distribution=distribution, rho=0.1, seed=77, heads="8", raw=[0.1, -3, 7], decimals=6
+        d_k=9, n_keys=3, distribution=distribution, rho=0.1, seed=77, heads=8, raw=[0.1, -3, 7], decimals=6
     )
     opened = open_scaling()
     opened.open("?" + made.explorable.address)
@@ -210,5 +210,6 @@ def test_the_widest_head_explains_itself_too(open_scaling: Open) -> None:
         assert page.answer["explanation"]["mathml"], stage
     for stage in ("variance_raw", "variance_scaled"):
         receive(page.explorable.view, selected={"stage": stage, "index": []})
-        assert "sampled scores: too many" in page.answer["explanation"]["note"]
-        assert page.answer["explanation"]["stage"] == stage
+        # Of 4,096 samples the largest terms are written, and how many more there are.
+        assert "4092 more" in page.answer["explanation"]["mathml"]
+        assert page.answer["explanation"]["source"]["file"] == "attnlab/engine/score_statistics.py"

@@ -261,13 +261,13 @@ function createBar(model, el, signal, { push, unanswered, address }) {
       range.value = at;
       range.setAttribute("aria-valuetext", text);
       if (!typed) shown.textContent = text;
-      // What was typed stays until it is answered; what was refused stays to be mended.
+      // What was typed stays until it is answered, and in the field as long as it has the keyboard.
       else if (!unanswered.has(name) && root.getRootNode().activeElement !== shown) shown.value = text;
     });
     return holder;
   }
 
-  /** A line of text. What was refused stays to be mended, until something else is chosen. */
+  /** A line of text. What was refused stays in it as long as it has the keyboard. */
   function text({ name, label }) {
     const holder = make("label", "attnlab-control");
     const field = make("input", "attnlab-number-field");

@@ -97,6 +97,8 @@ class Explorable(ipywidgets.VBox):
         self._refused: dict[str, Any] | None = None
         self._refusal = ""
         self._answered = (0, "")
+        self._gesture: Any = None
+        self._taken_back: Any = None
         self._sent = 0
         self._last: Result | None = None
         # In the order in which the class declares them; `traits()` sorts them by name.
@@ -513,8 +515,15 @@ class Explorable(ipywidgets.VBox):
         with self._batch(record=False):
             for edit in edits:
                 self._act(edit)
+        # At most one request waits behind another: what comes after it is new.
+        self._taken_back = None
 
     def _act(self, edit: Mapping[str, Any]) -> None:
+        # With the nonce: another window, or this one reloaded, counts its gestures from 0 too.
+        gesture = (self._answered[1], edit["gesture"]) if "gesture" in edit else None
+        if gesture is not None and gesture == self._taken_back:
+            return
+        self._gesture = gesture
         try:
             if "command" in edit:
                 self._command(edit["command"])
@@ -522,8 +531,6 @@ class Explorable(ipywidgets.VBox):
                 self._resize(edit["resize"], 1 if edit["by"] > 0 else -1)
             else:
                 self._edit(edit)
-            # With the nonce: another window, or this one reloaded, counts its gestures from 0 too.
-            gesture = (self._answered[1], edit["gesture"]) if "gesture" in edit else None
             self._history.record(self._undoable(), gesture)
         except (MatrixError, t.TraitError) as error:
             self._refused = {
@@ -599,6 +606,9 @@ class Explorable(ipywidgets.VBox):
             name, value = str(edit.get("name")), edit.get("value")
             try:
                 if name in ("undo", "redo", "reset") or name in self.commands():
+                    # The last moves of a drag may still be on their way from the view: what was pressed
+                    # after them must not be undone by them.
+                    self._taken_back = self._gesture
                     with self._batch(record=name not in ("undo", "redo")):
                         self._command(name)
                 elif name == "preset":

@@ -709,7 +709,11 @@ function createView(model, el, signal, shared) {
     paintLinks();
   });
   on("focusin", paintLinks);
-  on("focusout", paintLinks);
+  on("focusout", (event) => {
+    // Whoever goes elsewhere, to a button for example, has ended what they were doing here.
+    if (!root.contains(event.relatedTarget)) shared.endGesture();
+    paintLinks();
+  });
 
   on("keydown", (event) => {
     const cell = cellAt(event);

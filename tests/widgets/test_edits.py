@@ -305,6 +305,29 @@ class TestMatricesThatDoNotFit:
 
 
 class TestUndo:
+    def test_late_moves_of_a_drag_do_not_undo_an_undo(self, open_page: OpenPage) -> None:
+        page = open_page(q="1 0; 0 1; 1 1", query=0)
+        before = undoable(page)
+        page.value("q", [0, 0], 0.7, gesture=5)
+        page.control("undo")
+        assert undoable(page) == before
+        # Sent before the button was pressed, and arriving after it.
+        answer = page.value("q", [0, 0], 0.8, gesture=5)
+        assert undoable(page) == before
+        assert answer["ack"]
+        # What comes next is a new thing, even with an old number.
+        page.value("q", [0, 0], 0.9, gesture=5)
+        assert float(page.explorable.q[0, 0]) == 0.9
+        page.control("undo")
+        assert undoable(page) == before
+
+    def test_another_drag_after_an_undo_counts(self, open_page: OpenPage) -> None:
+        page = open_page(q="1 0; 0 1; 1 1", query=0)
+        page.value("q", [0, 0], 0.7, gesture=5)
+        page.control("undo")
+        page.value("q", [0, 0], 0.8, gesture=6)
+        assert float(page.explorable.q[0, 0]) == 0.8
+
     @pytest.mark.parametrize(
         "act",
         [

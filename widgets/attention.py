@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import traitlets as t
@@ -20,9 +20,11 @@ from attnlab.engine import (
 )
 from attnlab.widgets.control_bar import Control, Select, Stepper, Steps, Toggle
 from attnlab.widgets.explorable import Explorable, Result
-from attnlab.widgets.figure import StageFigure, stage_figure
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.read_only import read_only_trace
+
+if TYPE_CHECKING:
+    from attnlab.widgets.figure import StageFigure
 
 __all__ = ["AttentionExplorable"]
 
@@ -224,7 +226,9 @@ class AttentionExplorable(Explorable):
     def still_stages(self) -> Iterator[Stage]:
         yield from (self.trace.stage(name) for name in ("q", "k", "v", "weights", "output"))
 
-    def figure(self, stage: str = "") -> StageFigure:
+    def figure(self, stage: str = "") -> "StageFigure":
+        from attnlab.widgets.figure import stage_figure  # matplotlib is slow to load, and needed only here
+
         stage = stage or self.cover
         return stage_figure(
             self.trace.stage(stage),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import traitlets as t
@@ -21,8 +21,10 @@ from attnlab.engine.mistakes import MISTAKES, attention
 from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable, Result
-from attnlab.widgets.figure import StageFigure
 from attnlab.widgets.matrix import Matrix
+
+if TYPE_CHECKING:
+    from attnlab.widgets.figure import StageFigure
 
 __all__ = ["CodeExplorable", "explore", "four_mistakes"]
 
@@ -109,7 +111,7 @@ class CodeExplorable(Explorable):
         for version in (self._last.versions or {}).values() if self._last else ():
             yield Stage(stage_name(version), version.values, tuple(axes_of(version)), "")
 
-    def figure(self, stage: str = "") -> StageFigure:
+    def figure(self, stage: str = "") -> "StageFigure":
         if not stage:
             # The last that can be drawn flat; names may come twice, and the later one is meant.
             flat = [s.name for s in self.all_stages() if all(n == 1 for n in s.tensor.shape[:-2])]

@@ -32,11 +32,10 @@ from attnlab.engine import (
 )
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
 from attnlab.widgets.draws import Draws, as_masks, as_text
-from attnlab.widgets.dropout_plots import mean_plot, sum_plot
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.matrix import Mask, Matrix
 from attnlab.widgets.number import Number
-from attnlab.widgets.plots import Plot
+from attnlab.widgets.plotter import Drawable, Plot
 from attnlab.widgets.read_only import read_only_trace
 
 __all__ = ["DropoutExplorable"]
@@ -297,9 +296,9 @@ class DropoutExplorable(Explorable):
         ]
 
     def _plots(self, table: MaskTableTrace, sample: SampleTrace | None) -> dict[str, Plot]:
-        plots: dict[str, Plot] = {"sums": lambda: sum_plot(table, sample)}
+        plots: dict[str, Plot] = {"sums": lambda: _sums(table, sample)}
         if sample is not None:
-            plots["means"] = lambda: mean_plot(table, sample)
+            plots["means"] = lambda: _means(table, sample)
         return plots
 
     # ------------------------------------------------------------ inside attention
@@ -495,6 +494,19 @@ class DropoutExplorable(Explorable):
     def _items(block: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """The stages of a block: grids have items, a table has columns."""
         return block.get("items") or block.get("columns") or ()
+
+
+# Loaded in the thread that draws: matplotlib takes its time, and no number waits for it.
+def _sums(table: MaskTableTrace, sample: SampleTrace | None) -> Drawable:
+    from attnlab.widgets.dropout_plots import sum_plot
+
+    return sum_plot(table, sample)
+
+
+def _means(table: MaskTableTrace, sample: SampleTrace) -> Drawable:
+    from attnlab.widgets.dropout_plots import mean_plot
+
+    return mean_plot(table, sample)
 
 
 def _expectation(table: MaskTableTrace) -> Check:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ipywidgets
 import torch
@@ -22,14 +22,16 @@ from attnlab.engine import Check, MatrixError, Stage, Tape, Version, format_matr
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu
 from attnlab.widgets.explaining import explain_cell, gradients
-from attnlab.widgets.figure import StageFigure, stage_figure
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Mask, Matrix, same_bits
 from attnlab.widgets.measure_text import measured
-from attnlab.widgets.plots import Plot, Plotter
+from attnlab.widgets.plotter import Plot, Plotter
 from attnlab.widgets.read_only import plain
 from attnlab.widgets.trace_view import TraceView, answer
 from attnlab.widgets.words import AXIS_NAMES
+
+if TYPE_CHECKING:
+    from attnlab.widgets.figure import StageFigure
 
 __all__ = ["Explorable", "Result"]
 
@@ -254,12 +256,14 @@ class Explorable(ipywidgets.VBox):
         """The stages whose numbers can be copied."""
         return self.still_stages()
 
-    def figure(self, stage: str = "") -> StageFigure:
+    def figure(self, stage: str = "") -> "StageFigure":
         """A matplotlib figure of one stage of the last good result, for slides: titled, with its numbers.
 
         Default: the stage that tells most of the page (`cover`). Raises `KeyError` for a stage that there
         isn't, `ValueError` for one of more than two axes.
         """
+        from attnlab.widgets.figure import stage_figure  # matplotlib is slow to load, and needed only here
+
         stages = {found.name: found for found in self.all_stages()}
         wanted = stage or self.cover
         if wanted not in stages:

@@ -1,18 +1,9 @@
-"""Plots beside the numbers: matplotlib figures as SVG, drawn in a thread of their own.
+"""Figures in the style of the pages, and figures that are drawn already."""
 
-The numbers never wait for a plot: it is drawn after they have been sent, and of several states that
-come quickly only the newest is drawn.
-"""
-
-import asyncio
 import html
-import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -20,97 +11,12 @@ from matplotlib.transforms import Transform
 
 from attnlab.widgets.figure import StageFigure
 
-__all__ = ["INK", "Drawn", "Plot", "Plotter", "plot_axes"]
-
-_log = logging.getLogger("attnlab")
-
-
-class Drawable(Protocol):
-    """What has an SVG text: a figure, or one that is drawn already."""
-
-    def svg(self) -> str:
-        """The SVG, with its name for screen readers."""
-
-
-Plot = Callable[[], Drawable]
-"""Draws one figure from tensors it holds."""
+__all__ = ["INK", "Drawn", "plot_axes"]
 
 INK = "#010101"
 """The colour of lines and text in a figure; on the screen it is the colour of the text around."""
 
 _POINTS_PER_INCH = 72  # what an SVG of matplotlib is measured in
-
-# One for all: matplotlib's caches are made for one thread at a time.
-_worker = ThreadPoolExecutor(1, thread_name_prefix="attnlab-plots")
-
-
-class Plotter:
-    """Draws what is wanted last and hands it to `show` as {name: SVG}."""
-
-    def __init__(self, show: Callable[[Mapping[str, str]], None]) -> None:
-        self._show = show
-        self._wanted: Mapping[str, Plot] | None = None
-        self._shown = False
-        self._drawing: Future[Mapping[str, str]] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def draw(self, plots: Mapping[str, Plot]) -> None:
-        """Draws soon, where an event loop runs (a notebook's kernel); elsewhere `finish` does."""
-        if not plots and not self._shown:
-            return
-        self._wanted = plots
-        self._shown = bool(plots)
-        # What an event loop that has ended was to show, nobody waits for.
-        if self._drawing is None or (self._loop is not None and self._loop.is_closed()):
-            self._start()
-
-    def finish(self) -> None:
-        """Shows now what is wanted, drawn already or not."""
-        drawing, self._drawing = self._drawing, None
-        if self._wanted is not None:
-            # In the same thread as ever: matplotlib's caches are made for one at a time.
-            drawing, self._wanted = _worker.submit(_drawn, self._wanted), None
-        if drawing is not None:
-            self._show(drawing.result())
-
-    def stop(self) -> None:
-        """Forgets what is wanted; what is being drawn is shown to nobody."""
-        self._wanted = None
-        self._show = lambda svgs: None
-
-    def _start(self) -> None:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        wanted, self._wanted = self._wanted, None
-        if wanted is None:
-            return
-        self._loop, self._drawing = loop, _worker.submit(_drawn, wanted)
-
-        def done(drawn: "Future[Mapping[str, str]]") -> None:
-            with suppress(RuntimeError):  # the loop has been closed meanwhile
-                loop.call_soon_threadsafe(self._finished, drawn)
-
-        self._drawing.add_done_callback(done)
-
-    def _finished(self, drawn: "Future[Mapping[str, str]]") -> None:
-        if drawn is not self._drawing:
-            return  # `finish` was quicker, and may have shown a newer one
-        self._drawing = None
-        self._show(drawn.result())
-        self._start()
-
-
-def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
-    """SVG by name; a plot that can't be drawn is missing, the others are there."""
-    found = {}
-    for name, plot in plots.items():
-        try:
-            found[name] = plot().svg()
-        except Exception:
-            _log.exception("the plot %s could not be drawn", name)
-    return found
 
 
 @dataclass(frozen=True)

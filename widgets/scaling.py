@@ -3,7 +3,7 @@
 import math
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 from torch import Tensor
@@ -11,14 +11,17 @@ from torch import Tensor
 from attnlab.engine import Check, MatrixError, Stage
 from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
 from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
+from attnlab.engine.score_statistics import ScoreTrace
 from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.number import Number
-from attnlab.widgets.plots import Plot
+from attnlab.widgets.plotter import Drawable, Plot
 from attnlab.widgets.read_only import read_only_trace
-from attnlab.widgets.scaling_plots import CurvePlots, score_plot
+
+if TYPE_CHECKING:
+    from attnlab.widgets.scaling_plots import CurvePlots
 
 __all__ = ["ScalingExplorable"]
 
@@ -145,7 +148,6 @@ class ScalingExplorable(Explorable):
         curve = self._once(
             "curve", setting, lambda: scaling_curve(q, k, _D_KS, n_keys=self.n_keys, widths_under_root=roots)
         )
-        curves = self._once("plots", setting, lambda: CurvePlots(curve))
         compared = compare_head_width(self.matrices()["raw"], _WIDTH, heads)
         self.set_trait("trace", read_only_trace(trace))
         self.set_trait("curve", read_only_trace(curve))
@@ -160,9 +162,9 @@ class ScalingExplorable(Explorable):
         statistics, d_k = trace.statistics, self.d_k
         root = f"√{d_k}" if roots == 1 else f"√({heads} · {d_k})"
         plots: dict[str, Plot] = {
-            "scores": lambda: score_plot(statistics),
-            "entropy": lambda: curves.entropy(d_k, trace),
-            "jacobian": lambda: curves.jacobian(d_k, trace),
+            "scores": lambda: _scores(statistics),
+            "entropy": lambda: self._curves(setting, curve).entropy(d_k, trace),
+            "jacobian": lambda: self._curves(setting, curve).jacobian(d_k, trace),
         }
         return Result(
             tensors=tensors,
@@ -178,6 +180,13 @@ class ScalingExplorable(Explorable):
             limits={"decimals": 8, "n_keys": 16},
             plots=plots,
         )
+
+    def _curves(self, setting: Any, curve: CurveTrace) -> "CurvePlots":
+        # Loaded in the thread that draws: matplotlib takes its time, and no number waits for it.
+        from attnlab.widgets.scaling_plots import CurvePlots
+
+        plots: CurvePlots = self._once("plots", setting, lambda: CurvePlots(curve))
+        return plots
 
     def _once(self, name: str, setting: Any, make: Callable[[], Any]) -> Any:
         """What `make` gave for this setting, made anew only when the setting is another."""
@@ -268,6 +277,12 @@ class ScalingExplorable(Explorable):
     def still_stages(self) -> Iterator[Stage]:
         yield from (s for s in self.trace.stages() if s.name not in ("q", "k"))
         yield from self.head_widths.stages()
+
+
+def _scores(statistics: ScoreTrace) -> Drawable:
+    from attnlab.widgets.scaling_plots import score_plot
+
+    return score_plot(statistics)
 
 
 def _variance(name: str, variance: Tensor, right: float, error: Tensor) -> Check:

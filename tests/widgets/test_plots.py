@@ -16,7 +16,8 @@ from attnlab.engine import MaskTableTrace, SampleTrace, every_mask, keep_masks, 
 from attnlab.widgets import DropoutExplorable, ScalingExplorable
 from attnlab.widgets.dropout_plots import mean_plot, sum_plot
 from attnlab.widgets.figure import StageFigure
-from attnlab.widgets.plots import INK, Drawn, Plot, Plotter, plot_axes
+from attnlab.widgets.plots import INK, Drawn, plot_axes
+from attnlab.widgets.plotter import Plot, Plotter
 
 SVG = "{http://www.w3.org/2000/svg}"
 HREF = "{http://www.w3.org/1999/xlink}href"
@@ -420,3 +421,12 @@ class TestNothingIsLeft:
         scaling.close()
         del dropout, scaling
         assert len(living()) == before
+
+
+def test_matplotlib_is_loaded_for_a_plot_only() -> None:
+    # In a process of its own: here it has been loaded long ago.
+    program = (
+        "import sys; from attnlab.widgets import AttentionExplorable; AttentionExplorable(); "
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -300,13 +300,14 @@ def test_pointing_at_a_weight_lights_up_its_query_its_key_and_its_value(explorab
         "weights": [5],
         "output": [2, 3],
     }
-    # The row of key 2 in the table of query 1: q·k, scaled, masked, weight, weight × value 0 and 1.
-    assert table == [12, 13, 14, 15, 16, 17]
+    # The row of key 2 in the table of query 1: q·k, scaled, masked, weight, weight × value 0 and 1;
+    # and the sums that it goes into, of the weights and of both columns of the output.
+    assert table == [12, 13, 14, 15, 16, 17, 18, 19, 20]
     expect(explorable.readout).to_have_text("weights[query 1, key 2] = 0 · masked")
     explorable.cell("q", 0).hover()  # query 0, d_k 0: every column of query 0, and the keys' column 0
     expect(explorable.cell("scores", 0)).to_have_class(re.compile("attnlab-linked"))
     linked = explorable.linked()
-    linked.pop("table", None)
+    assert "table" not in linked  # which tells of query 1
     assert linked == {
         "q": [0],
         "k": [0, 2, 4],

@@ -125,6 +125,7 @@ def opened(shared: Open) -> Open:
         shared.explorable.root.locator(".attnlab-selected").first.focus()
         shared.visit.page.keyboard.press("Escape")
     shared.explorable.press("reset")
+    expect(shared.explorable.note()).to_have_text("")  # comes with the answer, unlike the state
     shared.explorable.is_ready()
     return shared
 

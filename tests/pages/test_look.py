@@ -131,7 +131,8 @@ def test_gallery_and_missing_page_pass_the_audit_and_fit_every_width(visits: Vis
             visit.watch.expect("404")
         page.goto(address)
         # The pictures come later than the words; a missing page has none.
-        page.wait_for_function("[...document.images].every((image) => image.complete && image.naturalWidth)")
+        drawn = "[...document.images].every((image) => image.complete && image.naturalWidth)"
+        page.wait_for_function(drawn, timeout=90_000)
         assert page.locator(".attnlab-gallery img").count() == (7 if name == "gallery" else 0)
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)

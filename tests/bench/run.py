@@ -36,10 +36,10 @@ async ({act, watched, count}) => {
       input.value = String(acts.up ? 1.1 : 1);
       input.dispatchEvent(new Event("change", {bubbles: true}));
     },
-    // Two widths of a head, far apart, so that every number and the plot are others.
+    // Two widths of a head: every number and the plot are others, and the grids stay where they are.
     slide: () => {
       const range = document.querySelector('input[data-name="d_k"]');
-      range.value = acts.up ? 8 : 4;
+      range.value = acts.up ? 8 : 6;
       range.dispatchEvent(new Event("input", {bubbles: true}));
     },
     up: true,

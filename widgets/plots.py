@@ -47,8 +47,19 @@ class Drawn:
         for x, y, colour in points:
             right, down = self.to_svg(x, y)
             dots += f'<circle cx="{right:.2f}" cy="{down:.2f}" r="5" style="fill: {colour}; stroke: {INK}"/>'
-        text = self.text.replace("</svg>", f"{dots}</svg>")
+        return self._with(dots, name)
+
+    def with_lines(self, lines: Sequence[tuple[Sequence[tuple[float, float]], str]], name: str) -> "Drawn":
+        """With a line through each list of points, in a style of CSS, and `name` as its name."""
+        paths = ""
+        for points, style in lines:
+            corners = "L".join("{:.1f} {:.1f}".format(*self.to_svg(x, y)) for x, y in points)
+            paths += f'<path d="M{corners}" style="{style}"/>'
+        return self._with(paths, name)
+
+    def _with(self, shapes: str, name: str) -> "Drawn":
         label = f'aria-label="{html.escape(name)}"'
+        text = self.text.replace("</svg>", f"{shapes}</svg>")
         return Drawn(re.sub('aria-label="[^"]*"', lambda _: label, text, count=1), self.to_svg)
 
     def svg(self) -> str:

@@ -7,12 +7,15 @@ as long as much of the rest, and most pages open without a plot.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
 __all__ = ["Drawable", "Plot", "Plotter"]
+
+_TURN = 0.0005  # seconds
 
 _log = logging.getLogger("attnlab")
 
@@ -92,9 +95,14 @@ class Plotter:
 def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
     """SVG by name; a plot that can't be drawn is missing, the others are there."""
     found = {}
+    # Python lets a busy thread run for 5 ms before another has its turn; an update of the numbers needs
+    # some ten turns. While something is drawn they come more often.
+    turn = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN)
     for name, plot in plots.items():
         try:
             found[name] = plot().svg()
         except Exception:
             _log.exception("the plot %s could not be drawn", name)
+    sys.setswitchinterval(turn)
     return found

@@ -11,17 +11,16 @@ from torch import Tensor
 from attnlab.engine import Check, MatrixError, Stage
 from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
 from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
-from attnlab.engine.score_statistics import ScoreTrace
 from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.number import Number
-from attnlab.widgets.plotter import Drawable, Plot
+from attnlab.widgets.plotter import Plot
 from attnlab.widgets.read_only import read_only_trace
 
 if TYPE_CHECKING:
-    from attnlab.widgets.scaling_plots import CurvePlots
+    from attnlab.widgets.scaling_plots import CurvePlots, ScorePlot
 
 __all__ = ["ScalingExplorable"]
 
@@ -162,7 +161,7 @@ class ScalingExplorable(Explorable):
         statistics, d_k = trace.statistics, self.d_k
         root = f"√{d_k}" if roots == 1 else f"√({heads} · {d_k})"
         plots: dict[str, Plot] = {
-            "scores": lambda: _scores(statistics),
+            "scores": lambda: self._score_plot().drawn(statistics),
             "entropy": lambda: self._curves(setting, curve).entropy(d_k, trace),
             "jacobian": lambda: self._curves(setting, curve).jacobian(d_k, trace),
         }
@@ -180,6 +179,12 @@ class ScalingExplorable(Explorable):
             limits={"decimals": 8, "n_keys": 16},
             plots=plots,
         )
+
+    def _score_plot(self) -> "ScorePlot":
+        from attnlab.widgets.scaling_plots import ScorePlot
+
+        plot: ScorePlot = self._once("score plot", None, ScorePlot)
+        return plot
 
     def _curves(self, setting: Any, curve: CurveTrace) -> "CurvePlots":
         # Loaded in the thread that draws: matplotlib takes its time, and no number waits for it.
@@ -277,12 +282,6 @@ class ScalingExplorable(Explorable):
     def still_stages(self) -> Iterator[Stage]:
         yield from (s for s in self.trace.stages() if s.name not in ("q", "k"))
         yield from self.head_widths.stages()
-
-
-def _scores(statistics: ScoreTrace) -> Drawable:
-    from attnlab.widgets.scaling_plots import score_plot
-
-    return score_plot(statistics)
 
 
 def _variance(name: str, variance: Tensor, right: float, error: Tensor) -> Check:

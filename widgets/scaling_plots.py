@@ -7,52 +7,63 @@ from torch import Tensor
 
 from attnlab.engine.scaling import CurveTrace, ScalingTrace
 from attnlab.engine.score_statistics import ScoreTrace
-from attnlab.widgets.figure import StageFigure
 from attnlab.widgets.plots import INK, Drawn, plot_axes
 
-__all__ = ["CurvePlots", "score_plot"]
+__all__ = ["CurvePlots", "ScorePlot"]
 
 _RAW, _SCALED = "#D55E00", "#0072B2"
+_BINS = 64
+_STYLES = (
+    (f"fill: none; stroke: {_RAW}; stroke-width: 1.2", f"fill: none; stroke: {INK}; stroke-dasharray: 1 2"),
+    (f"fill: {_SCALED}; fill-opacity: 0.45", f"fill: none; stroke: {INK}; stroke-dasharray: 5 3"),
+)
 _TICKS = (1, 4, 16, 64, 256, 1024, 4096)
 
 
-def score_plot(statistics: ScoreTrace) -> StageFigure:
-    """Histograms of the raw and the scaled scores on one axis, with the normal curve of the theory."""
-    d_k = statistics.d_k
-    figure, axes = plot_axes(
-        f"Scores at width {d_k}: {statistics.sample_scores.numel():,} samples",
-        "score",
-        "density, largest = 1",
-    )
-    end = 4 * max(math.sqrt(d_k), 1.0, float(statistics.sample_scores.std()))
-    edges = torch.linspace(-end, end, 81)
-    for scores, spread, colour, filled, label in (
-        (statistics.sample_scores, math.sqrt(d_k), _RAW, False, "not scaled"),
-        (statistics.sample_scaled, 1.0, _SCALED, True, "scaled"),
-    ):
-        counts = torch.histogram(scores.float(), bins=edges)[0]
-        axes.stairs(
-            (counts / counts.max().clamp(min=1)).tolist(),
-            edges.tolist(),
-            color=colour,
-            fill=filled,
-            alpha=0.45 if filled else 1,
-            label=label,
-        )
+class ScorePlot:
+    """Histograms of the raw and the scaled scores on one axis, with the normal curve of the theory.
+
+    Axes and legend are drawn once for each range of scores; what moves is put on them.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: dict[float, Drawn] = {}
+
+    def drawn(self, statistics: ScoreTrace) -> Drawn:
+        """The plot with these scores."""
+        d_k = statistics.d_k
+        # Ranges are powers of two: the widest of four standard deviations fits, and few are needed.
+        spread = max(math.sqrt(d_k), 1.0, float(statistics.sample_scores.std()))
+        end = 2.0 ** math.ceil(math.log2(4 * spread))
+        if end not in self._drawn:
+            self._drawn[end] = self._background(end)
+        edges = torch.linspace(-end, end, _BINS + 1)
         x = torch.linspace(-end, end, 161)
-        y = torch.exp(-0.5 * (x / spread) ** 2)
-        style = "--" if filled else ":"
-        axes.plot(
-            x.tolist(),
-            y.tolist(),
-            color=INK,
-            lw=1,
-            linestyle=style,
-            label=f"normal, variance {spread**2:.4g}",
-        )
-    axes.set_ylim(0, 1.25)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=2, loc="upper center")
-    return figure
+        lines = []
+        for scores, deviation, (bars, curve) in zip(
+            (statistics.sample_scores, statistics.sample_scaled), (math.sqrt(d_k), 1.0), _STYLES, strict=True
+        ):
+            counts = torch.histogram(scores.float(), bins=edges)[0]
+            heights = (counts / counts.max().clamp(min=1)).tolist()
+            sides = edges.tolist()
+            # Two corners on top of each bar; the first and the last stand on the axis.
+            tops = [(side, y) for i, y in enumerate(heights) for side in sides[i : i + 2]]
+            lines.append(([(sides[0], 0.0), *tops, (sides[-1], 0.0)], bars))
+            theory = torch.exp(-0.5 * (x / deviation) ** 2)
+            lines.append((list(zip(x.tolist(), theory.tolist(), strict=True)), curve))
+        samples = f"{statistics.sample_scores.numel():,} samples"
+        return self._drawn[end].with_lines(lines, f"Scores, scaled and not, at width {d_k}: {samples}")
+
+    def _background(self, end: float) -> Drawn:
+        figure, axes = plot_axes("Scores, scaled and not", "score", "density, largest = 1")
+        axes.set_xlim(-end, end)
+        axes.set_ylim(0, 1.3)
+        axes.plot([], [], color=_RAW, label="not scaled")
+        axes.plot([], [], color=INK, lw=1, linestyle=":", label="normal, variance dₖ")
+        axes.fill_between([], [], color=_SCALED, alpha=0.45, label="scaled")
+        axes.plot([], [], color=INK, lw=1, linestyle="--", label="normal, variance 1")
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=2, loc="upper center")
+        return Drawn.of(figure)
 
 
 class CurvePlots:

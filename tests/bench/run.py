@@ -39,7 +39,7 @@ async ({act, watched, count}) => {
     // Two widths of a head: every number and the plot are others, and the grids stay where they are.
     slide: () => {
       const range = document.querySelector('input[data-name="d_k"]');
-      range.value = acts.up ? 8 : 6;
+      range.value = range.value === "8" ? 6 : 8;
       range.dispatchEvent(new Event("input", {bubbles: true}));
     },
     up: true,

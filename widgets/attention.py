@@ -96,7 +96,7 @@ class AttentionExplorable(Explorable):
     def controls(self) -> list[list[Control]]:
         return [
             [
-                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                self.preset_control(),
                 Toggle("scale", "divide by √dₖ"),
                 Toggle("causal", "causal mask"),
                 Stepper("query", "query", less="previous query", more="next query"),
@@ -105,8 +105,7 @@ class AttentionExplorable(Explorable):
             [Steps("step", "Steps of attention", STEPS)],
             [
                 Select("dtype", "numbers", [(name, name) for name in DTYPES]),
-                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
-                Toggle("gradient", "gradient of the chosen number"),
+                *self.number_controls(),
             ],
         ]
 

@@ -30,7 +30,7 @@ from attnlab.engine import (
     sample_statistics,
     sum_rows,
 )
-from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
+from attnlab.widgets.control_bar import Command, Control, Select, Slider, Toggle
 from attnlab.widgets.draws import Draws, as_masks, as_text
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.matrix import Mask, Matrix
@@ -114,7 +114,7 @@ class DropoutExplorable(Explorable):
     def controls(self) -> list[list[Control]]:
         return [
             [
-                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                self.preset_control(),
                 Toggle("training", "training"),
                 Slider("p", "p", [i / 20 for i in range(20)], typed=True),
                 *self.common_controls(),
@@ -129,8 +129,7 @@ class DropoutExplorable(Explorable):
             [
                 Toggle("inside", "inside attention"),
                 Select("mistake", "mistake", [(name, name) for name in MISTAKES]),
-                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
-                Toggle("gradient", "gradient of the chosen number"),
+                *self.number_controls(),
             ],
         ]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from attnlab.engine import Check, MatrixError, Stage, Tape, Version, format_matrix, parse_number, record
 from attnlab.widgets.address import decode, encode
-from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu
+from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explaining import explain_cell, gradients
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Mask, Matrix, same_bits
@@ -143,6 +143,19 @@ class Explorable(ipywidgets.VBox):
     def controls(self) -> list[list[Control]]:
         """Rows of controls, each named after a trait or a command."""
         raise NotImplementedError
+
+    def preset_control(self) -> Control:
+        """Which preset, at the beginning of the first row."""
+        return Select("preset", "Preset", [(name, name) for name in self.presets], hide_label=True)
+
+    def gradient_control(self) -> Control:
+        """Whether the gradient of the chosen number lies over the others."""
+        return Toggle("gradient", "gradient of the chosen number")
+
+    def number_controls(self) -> list[Control]:
+        """How numbers are shown: digits, and the gradient."""
+        digits = Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2)
+        return [digits, self.gradient_control()]
 
     def common_controls(self) -> list[Control]:
         """What stands at the end of the first row on every page."""

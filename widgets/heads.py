@@ -90,7 +90,7 @@ class HeadSplitExplorable(Explorable):
         ]
         return [
             [
-                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                self.preset_control(),
                 *sizes,
                 *self.common_controls(),
             ],
@@ -102,8 +102,7 @@ class HeadSplitExplorable(Explorable):
                 Select("mistake", "mistake", [(name, name) for name in MISTAKES]),
                 Select("colour", "colour by", [(name, name) for name in COLOURS]),
                 Toggle("attention", "with attention in between"),
-                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
-                Toggle("gradient", "gradient of the chosen number"),
+                *self.number_controls(),
             ],
         ]
 

@@ -10,7 +10,7 @@ from attnlab.engine import Check, Stage
 from attnlab.engine.chain import READY_CHAINS, ChainResult, changed_by_writing, run_chain
 from attnlab.engine.chain_text import parse_chain
 from attnlab.engine.layout import Layout, offset_of, storage_strip
-from attnlab.widgets.control_bar import Chain, Control, Select, Stepper, Text, Toggle
+from attnlab.widgets.control_bar import Chain, Control, Stepper, Text, Toggle
 from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable, Result
 from attnlab.widgets.shapes import ChainText, Shape
@@ -67,7 +67,7 @@ class LayoutExplorable(Explorable):
     def controls(self) -> list[list[Control]]:
         return [
             [
-                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                self.preset_control(),
                 Text("start", "start"),
                 Stepper("element", "element", less="element before", more="next element"),
                 *self.common_controls(),
@@ -76,7 +76,7 @@ class LayoutExplorable(Explorable):
             [
                 Toggle("write", "write into the element"),
                 Stepper("into", "of stage", less="stage before", more="next stage"),
-                Toggle("gradient", "gradient of the chosen number"),
+                self.gradient_control(),
             ],
         ]
 

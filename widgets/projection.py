@@ -88,7 +88,7 @@ class ProjectionExplorable(Explorable):
     def controls(self) -> list[list[Control]]:
         return [
             [
-                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                self.preset_control(),
                 Stepper("heads", "heads", less="fewer heads", more="more heads", minimum=1),
                 Stepper(
                     "kv_heads",
@@ -105,8 +105,7 @@ class ProjectionExplorable(Explorable):
                 Select("look", "look at", [(name, name) for name in LOOKS]),
                 Select("packing", "packed", [(name, name) for name in LAYOUTS]),
                 Toggle("mistake", "its mistake"),
-                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
-                Toggle("gradient", "gradient of the chosen number"),
+                *self.number_controls(),
             ],
         ]
 

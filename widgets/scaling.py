@@ -84,7 +84,7 @@ class ScalingExplorable(Explorable):
     def controls(self) -> list[list[Control]]:
         return [
             [
-                Select("preset", "Preset", [(name, name) for name in PRESETS], hide_label=True),
+                self.preset_control(),
                 Slider("d_k", "dₖ", _D_KS),
                 Stepper("n_keys", "keys", less="fewer keys", more="more keys", minimum=2),
                 *self.common_controls(),
@@ -97,8 +97,7 @@ class ScalingExplorable(Explorable):
                 Command("redraw", "draw again", end=False),
             ],
             [
-                Stepper("decimals", "digits", less="fewer digits", more="more digits", minimum=2),
-                Toggle("gradient", "gradient of the chosen number"),
+                *self.number_controls(),
             ],
         ]
 

@@ -86,6 +86,8 @@ def _operation(step: str, where: str) -> Operation:
     if match is None:
         raise ValueError(f"{where}: expected a name and its numbers, as transpose(1,2), got {shown[:40]!r}")
     name, inner = match.groups()
+    if name not in OPERATIONS:
+        raise ValueError(f"{where}: expected one of {', '.join(OPERATIONS)}, got {name[:20]!r}")
     numbers = [_number(part, where) for part in inner.split(",")] if inner.strip() else []
     try:
         return Operation(name, tuple(numbers))

@@ -83,6 +83,11 @@ class Version:
     by_reference: bool = False
     """True for more than a million elements: not copied, so a later in-place call can change them."""
 
+    def __repr__(self) -> str:
+        names = self.call.spot.names if self.call is not None else ()
+        name = self.name or next((n for n in names if n), "") or (self.call.name if self.call else "input")
+        return f"<{name} {' × '.join(map(str, self.shape)) or 'a single number'}>"
+
     @property
     def values(self) -> Tensor:
         """The numbers, as they were when the version came to be."""

@@ -64,7 +64,11 @@ def _value(trait: t.TraitType, name: str, text: str) -> Any:
     if isinstance(trait, t.Int):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise ValueError(f"expected a whole number, got {text[:40]!r}")
-        return int(text)
+        number = int(text)
+        least, most = trait.min, trait.max
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise ValueError(f"expected {least} to {most}, got {number}")
+        return number
     if isinstance(trait, t.Enum) and text not in (trait.values or ()):
         raise ValueError(f"expected one of {', '.join(trait.values or ())}, got {text[:40]!r}")
     return text

@@ -362,7 +362,13 @@ class Explorable(ipywidgets.VBox):
     def _restore(self, state: Mapping[str, Any] | None) -> None:
         if state is not None:
             with self._batch(record=False):
+                other = state["preset"] != self.preset
                 self._apply(state)
+                # A preset also chose what is told; going back to it tells that again.
+                told = self.presets[self.preset] if other else {}
+                for n in self._options:
+                    if n in told:
+                        setattr(self, n, told[n])
 
     @contextmanager
     def _batch(self, *, record: bool = True, gesture: Any = None) -> Iterator[None]:

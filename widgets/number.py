@@ -48,7 +48,7 @@ class Number(traitlets.TraitType[float, Any]):
         else:
             raise MatrixError(f"{self.label}: expected a number, got {type(value).__name__}")
         if not (self.least <= number <= self.most and number < self.below):
-            why = f": {self.why}" if self.why and number >= self.below else ""
+            why = f": {self.why}" if self.why and number == self.below else ""
             raise self._refusal(format_number(number) + why)
         return number
 

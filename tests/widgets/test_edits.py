@@ -305,6 +305,15 @@ class TestMatricesThatDoNotFit:
 
 
 class TestUndo:
+    def test_undoing_a_preset_tells_the_query_of_the_preset_before(self, open_page: OpenPage) -> None:
+        page = open_page()
+        assert page.explorable.query == 1
+        page.control("preset", "two keys")
+        assert page.explorable.query == 0
+        page.control("undo")
+        assert page.explorable.query == 1
+        assert page.explorable.address == ""
+
     def test_late_moves_of_a_drag_do_not_undo_an_undo(self, open_page: OpenPage) -> None:
         page = open_page(q="1 0; 0 1; 1 1", query=0)
         before = undoable(page)

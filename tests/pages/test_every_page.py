@@ -188,7 +188,7 @@ def test_a_copied_link_restores_everything(opened: Open, visits: Visits) -> None
     explorable = opened.explorable
     opened.page.edit(explorable)
     explorable.shows_cell(*opened.page.shows)
-    explorable.is_ready()
+    expect(explorable.note()).to_have_text("edited")  # comes with the address, a moment after the numbers
     link = explorable.copied(lambda: explorable.press("link"))
     other = ExplorablePage(visits.open(link).page, "voila").wait_drawn()
     other.shows_cell(*opened.page.shows)

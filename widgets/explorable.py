@@ -22,8 +22,8 @@ from attnlab.engine import Check, MatrixError, Stage, Tape, Version, format_matr
 from attnlab.widgets.address import decode, encode
 from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explaining import explain_cell, gradients
-from attnlab.widgets.history import History
-from attnlab.widgets.matrix import Mask, Matrix, same_bits
+from attnlab.widgets.history import History, equal
+from attnlab.widgets.matrix import Mask, Matrix
 from attnlab.widgets.measure_text import measured
 from attnlab.widgets.plotter import Plot, Plotter
 from attnlab.widgets.read_only import plain
@@ -337,11 +337,8 @@ class Explorable(ipywidgets.VBox):
         changed = {"preset": self.preset} if self.preset != next(iter(self.presets)) else {}
         for n in [*self._inputs, *self._switches, *self._options]:
             value = getattr(self, n)
-            if isinstance(value, Tensor):
-                default = self.traits()[n].validate(self, base[n])
-                if not same_bits(value, default):
-                    changed[n] = value
-            elif value != base[n]:
+            default = self.traits()[n].validate(self, base[n]) if isinstance(value, Tensor) else base[n]
+            if not equal(value, default):
                 changed[n] = value
         return changed
 
@@ -355,7 +352,7 @@ class Explorable(ipywidgets.VBox):
         before = {n: getattr(self, n) for n in values}
         self._apply(values)
         for n in values:
-            if not _same(getattr(self, n), before[n]):
+            if not equal(getattr(self, n), before[n]):
                 self.follow(n)
         self._apply(values)
 
@@ -715,10 +712,6 @@ def _received(request: Mapping[str, Any]) -> tuple[int, str, list[Mapping[str, A
         nonce if isinstance(nonce, str) else "",
         [edit for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else [],
     )
-
-
-def _same(a: Any, b: Any) -> bool:
-    return same_bits(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else bool(a == b)
 
 
 def _sentence(text: str) -> str:

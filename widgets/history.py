@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attnlab.widgets.matrix import same_bits
 
-__all__ = ["History"]
+__all__ = ["History", "equal"]
 
 
 class History:
@@ -67,10 +67,11 @@ class History:
 
 
 def _same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
+    return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in a)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def equal(a: Any, b: Any) -> bool:
+    """Are two values of a trait the same? Matrices are compared bit for bit."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return same_bits(a, b)
     return bool(a == b)

@@ -99,10 +99,12 @@ def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
     # some ten turns. While something is drawn they come more often.
     turn = sys.getswitchinterval()
     sys.setswitchinterval(_TURN)
-    for name, plot in plots.items():
-        try:
-            found[name] = plot().svg()
-        except Exception:
-            _log.exception("the plot %s could not be drawn", name)
-    sys.setswitchinterval(turn)
+    try:
+        for name, plot in plots.items():
+            try:
+                found[name] = plot().svg()
+            except Exception:
+                _log.exception("the plot %s could not be drawn", name)
+    finally:
+        sys.setswitchinterval(turn)
     return found

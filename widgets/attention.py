@@ -149,8 +149,9 @@ class AttentionExplorable(Explorable):
 
     def layout_blocks(self) -> list[dict[str, Any]]:
         return [
-            {"kind": "grids", "items": [{"stage": "q"}, {"stage": "k"}, {"stage": "v"}]},
+            # Above the grids, which change their height under these buttons.
             {"kind": "sizes", "axes": ["query", "key", "d_k", "d_v"]},
+            {"kind": "grids", "items": [{"stage": "q"}, {"stage": "k"}, {"stage": "v"}]},
             {"kind": "message"},
             {
                 "kind": "grids",

@@ -3,9 +3,8 @@
 
 import { fill, keepKeys, make } from "./elements.js";
 import { plainNumber } from "./numbers.js";
-import { createRequests } from "./requests.js";
+import { modelRequests } from "./requests.js";
 
-const PATIENCE_MS = 10_000;
 const ADDRESS_MS = 250;
 
 /** The address bar is ours only on a page of our own; a notebook's belongs to the notebook. */
@@ -62,9 +61,7 @@ function saveFile({ filename, mime, text }, holder) {
 
 export default () => {
   const views = new Set();
-  const unanswered = new Map();
   let requests;
-  let sending = false;
   let addressTimer = null;
   let restored = false;
 
@@ -79,21 +76,10 @@ export default () => {
 
   return {
     initialize({ model }) {
-      const nonce = Math.random().toString(36).slice(2);
-      requests = createRequests(
-        (request) => {
-          sending = true;
-          model.set("request", { ...request, nonce });
-          sending = false;
-          model.save_changes();
-        },
-        { setTimeout: (...a) => setTimeout(...a), clearTimeout: (t) => clearTimeout(t), patience: PATIENCE_MS, onLate() {} },
-      );
+      requests = modelRequests(model);
       const onAck = () => {
-        const { id, nonce: answered } = model.get("ack");
-        if (answered !== nonce) return;
-        for (const [name, change] of unanswered) if (change.id <= id) unanswered.delete(name);
-        requests.settle(id);
+        const { id, nonce } = model.get("ack");
+        requests.answered(id, nonce);
         views.forEach((view) => view.paint());
       };
       const onAddress = () => {
@@ -117,13 +103,12 @@ export default () => {
 
     render({ model, el, signal }) {
       const push = (name, value, gesture) => {
-        const id = requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) });
-        unanswered.set(name, { value, id });
+        requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) }, name);
         views.forEach((view) => view.paint());
       };
-      const view = createBar(model, el, signal, { push, unanswered, address: () => addressOf(model) });
+      const view = createBar(model, el, signal, { push, unanswered: requests.unanswered, address: () => addressOf(model) });
       views.add(view);
-      const onChange = () => sending || view.update();
+      const onChange = () => requests.sending || view.update();
       const onDownload = () => {
         const download = model.get("download");
         // Only the first display saves the file; two displays are one request.

@@ -264,6 +264,7 @@ class DropoutExplorable(Explorable):
             {"stage": "table_sum", "title": "row sum"},
         ]
         return [
+            {"kind": "sizes", "axes": ["key"]},
             {
                 "kind": "grids",
                 "items": [
@@ -274,7 +275,6 @@ class DropoutExplorable(Explorable):
                     {"stage": "probability"},
                 ],
             },
-            {"kind": "sizes", "axes": ["key"]},
             {"kind": "message"},
             *self._mistake_blocks(),
             {

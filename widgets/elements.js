@@ -17,6 +17,20 @@ export function keepKeys(root, selector) {
   for (const element of root.querySelectorAll(selector)) element.dataset.lmSuppressShortcuts = "true";
 }
 
+/**
+ * Makes `children` the children of `parent`. Those that stay are never taken out: a press on a button, or the
+ * keyboard in it, goes on while everything around it is built anew.
+ */
+export function replaceAround(parent, children) {
+  const wanted = new Set(children);
+  for (const child of [...parent.childNodes]) if (!wanted.has(child)) child.remove();
+  let next = parent.firstChild;
+  for (const child of children) {
+    if (child === next) next = next.nextSibling;
+    else parent.insertBefore(child, next);
+  }
+}
+
 /** The text of nodes and strings, one after the other. */
 export const textOf = (pieces) => pieces.map((piece) => piece.textContent ?? piece).join("");
 

@@ -28,8 +28,16 @@ function copiedShape(node) {
   return element;
 }
 
+/** Places for the plots of these names, side by side. */
+export function plotRow(names) {
+  const section = make("div", "attnlab-row attnlab-plots");
+  const holders = names.map(plotHolder);
+  section.append(...holders.map(({ holder }) => holder));
+  return { element: section, paint: ({ plots }) => holders.forEach((holder) => holder.paint(plots)) };
+}
+
 /** A place for the plot `name`; `paint` gets all plots that have been drawn. */
-export function plotHolder(name) {
+function plotHolder(name) {
   const holder = make("div", "attnlab-plot");
   holder.dataset.plot = name;
   let shown = null;

@@ -197,8 +197,8 @@ class ProjectionExplorable(Explorable):
         split = [{"stage": "q_heads", "operation": "split"}, {"stage": "k_heads"}, {"stage": "v_heads"}]
         read = [{"stage": "k_shared", "operation": "share"}, {"stage": "v_shared"}]
         return [
-            {"kind": "grids", "items": [{"stage": "x"}, *weights]},
             {"kind": "sizes", "axes": ["time", "d_in"]},
+            {"kind": "grids", "items": [{"stage": "x"}, *weights]},
             {"kind": "message"},
             {
                 "kind": "grids",

@@ -1,6 +1,50 @@
 // One request in flight, the newest state behind it. However fast a reader drags, the kernel has at
 // most one computation to do and one waiting, and the last value is always sent.
 
+const PATIENCE_MS = 10_000;
+
+/**
+ * The requests of one widget, which all its displays share. They go out through the trait `request`, under
+ * a nonce of this page: several pages may show one widget. `unanswered` holds what was asked and not yet
+ * dealt with, under the key it was given, so that it can be shown at once.
+ */
+export function modelRequests(model, onLate = () => {}) {
+  const nonce = Math.random().toString(36).slice(2);
+  const unanswered = new Map();
+  let sending = false;
+  const requests = createRequests(
+    (request) => {
+      sending = true;
+      model.set("request", { ...request, nonce });
+      sending = false;
+      model.save_changes();
+    },
+    { setTimeout: (...args) => setTimeout(...args), clearTimeout: (timer) => clearTimeout(timer), patience: PATIENCE_MS, onLate },
+  );
+  return {
+    unanswered,
+    /** Asks for an edit. Returns its number. */
+    push(edit, shownAs) {
+      const id = requests.push(edit);
+      if (shownAs !== undefined) unanswered.set(shownAs, { ...edit, id });
+      return id;
+    },
+    /** The kernel has dealt with request `id` of the page `by`. */
+    answered(id, by) {
+      if (by !== nonce) return;
+      for (const [key, edit] of unanswered) if (edit.id <= id) unanswered.delete(key);
+      requests.settle(id);
+    },
+    get busy() {
+      return requests.busy;
+    },
+    /** Is it our own request that changes the model just now? Nobody draws that; the kernel should have it first. */
+    get sending() {
+      return sending;
+    },
+  };
+}
+
 /**
  * @param {(request: {id: number, edits: object[]}) => void} send
  * @param {{setTimeout: Function, clearTimeout: Function, patience: number, onLate: (late: boolean) => void}} options

@@ -247,6 +247,26 @@ export function paintCell(cell, value, context) {
   }
 }
 
+/** The cell that a key leads to from `cell` in a grid of `rows`, or null for a key that leads nowhere. */
+export function neighbour(rows, cell, key, toEnd) {
+  const i = rows.findIndex((line) => line.includes(cell));
+  const j = rows[i].indexOf(cell);
+  const lines = rows.length - 1;
+  const end = (line) => rows[line].length - 1;
+  const moves = {
+    ArrowUp: [toEnd ? 0 : i - 1, j],
+    ArrowDown: [toEnd ? lines : i + 1, j],
+    ArrowLeft: [i, toEnd ? 0 : j - 1],
+    ArrowRight: [i, toEnd ? end(i) : j + 1],
+    Home: toEnd ? [0, 0] : [i, 0],
+    End: toEnd ? [lines, end(lines)] : [i, end(i)],
+  };
+  const move = moves[key];
+  if (!move) return null;
+  const line = rows[Math.min(lines, Math.max(0, move[0]))];
+  return line[Math.min(line.length - 1, Math.max(0, move[1]))];
+}
+
 /** A small bar with its range: colours are never the only carrier, and never without a scale. */
 export function colourBar() {
   const bar = make("div", "attnlab-bar");

@@ -3,19 +3,21 @@
 
 import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel, unravel } from "./axes.js";
-import { createRequests } from "./requests.js";
-import { fill, keepKeys, make, textOf } from "./elements.js";
+import { modelRequests } from "./requests.js";
+import { keepKeys, make, replaceAround, textOf } from "./elements.js";
 import { isLarge, stageCanvas } from "./stage_canvas.js";
-import { axisName, colourBar, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
+import { colourBar, neighbour, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
+import { checkList } from "./check_list.js";
 import { createTextBoxes } from "./text_box.js";
 import { explanationPanel } from "./explanation.js";
-import { plotHolder } from "./plots.js";
+import { isCurrent, messageLine } from "./message_line.js";
+import { plotRow } from "./plots.js";
+import { sizeButtons } from "./size_buttons.js";
 import { sortable } from "./table_sort.js";
 import { trailLayer } from "./trail.js";
 import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
 const STEP = 0.1;
-const PATIENCE_MS = 10_000;
 const BUSY_MS = 300;
 
 /** Numbers of a stage from the bytes of the answer, whatever the alignment of the buffer. */
@@ -31,48 +33,28 @@ export function numbersOf({ dtype, data }) {
 export default () => {
   // What all displays of one widget share: the requests, and the edits that have no answer yet.
   const views = new Set();
-  const unanswered = new Map();
   let requests;
   let late = false;
   let gesture = 0;
-  let sending = false;
 
   const repaint = () => views.forEach((view) => view.paint());
 
-  function edit(model, change) {
-    const id = requests.push({ gesture, ...change });
-    if (change.value !== undefined) unanswered.set(`${change.input} ${change.index}`, { ...change, id });
+  function edit(change) {
+    const id = requests.push({ gesture, ...change }, change.value === undefined ? undefined : `${change.input} ${change.index}`);
     repaint();
     return id;
   }
 
   return {
     initialize({ model }) {
-      const nonce = Math.random().toString(36).slice(2);
-      requests = createRequests(
-        (request) => {
-          // Nobody draws what we send ourselves; the kernel should have it first.
-          sending = true;
-          model.set("request", { ...request, nonce });
-          sending = false;
-          model.save_changes();
-        },
-        {
-          setTimeout: (...args) => setTimeout(...args),
-          clearTimeout: (timer) => clearTimeout(timer),
-          patience: PATIENCE_MS,
-          onLate(isLate) {
-            if (late === isLate) return;
-            late = isLate;
-            repaint();
-          },
-        },
-      );
+      requests = modelRequests(model, (isLate) => {
+        if (late === isLate) return;
+        late = isLate;
+        repaint();
+      });
       const onAnswer = () => {
-        const { ack, nonce: answered } = model.get("answer");
-        if (answered !== nonce) return;
-        for (const [key, change] of unanswered) if (change.id <= ack) unanswered.delete(key);
-        requests.settle(ack);
+        const { ack, nonce } = model.get("answer");
+        requests.answered(ack, nonce);
       };
       model.on("change:answer", onAnswer);
       return () => model.off("change:answer", onAnswer);
@@ -80,14 +62,14 @@ export default () => {
 
     render({ model, el, signal }) {
       const view = createView(model, el, signal, {
-        edit: (change) => edit(model, change),
+        edit,
         endGesture: () => (gesture += 1),
-        unanswered,
+        unanswered: requests.unanswered,
         isLate: () => late,
-        isBusy: () => requests?.busy,
+        isBusy: () => requests.busy,
       });
       views.add(view);
-      const onChange = () => sending || view.update();
+      const onChange = () => requests.sending || view.update();
       model.on("change", onChange);
       view.update();
       return () => {
@@ -112,14 +94,17 @@ function createView(model, el, signal, shared) {
   let answer = null;
   let grids = [];
   let bars = [];
-  let parts = {};
+  let panels = new Map();
+  let readout;
+  let explained;
+  let operations = [];
+  let tableTitles = [];
   let byElement = new WeakMap();
   let contexts = {};
   let pointed = null;
   let editing = null;
   let busyTimer = null;
   let canvases = [];
-  let plots = [];
   let tagged = [];
   const trail = trailLayer(root, signal);
   const textBoxes = createTextBoxes({
@@ -186,12 +171,14 @@ function createView(model, el, signal, shared) {
     grids = [];
     bars = [];
     canvases = [];
-    plots = [];
-    parts = {};
+    operations = [];
+    tableTitles = [];
     byElement = new WeakMap();
-    const blocks = model.get("layout_blocks").map((block) => builders[block.kind](block));
-    root.replaceChildren(...blocks.filter(Boolean), trail.layer);
+    const blocks = model.get("layout_blocks").map(blockElement);
+    replaceAround(root, [...blocks.filter(Boolean), trail.layer]);
     keepKeys(root, ".attnlab-cell, button, summary, textarea");
+    panels = new Map([...panels].filter(([, { element }]) => root.contains(element)));
+    ({ readout, explanation: explained } = Object.fromEntries([...panels.values()].map((panel) => [panel.name, panel])));
     for (const grid of grids)
       for (const line of grid.rows) for (const cell of line) byElement.set(cell.td, cell);
     for (const { rows } of grids) rows[0][0].td.tabIndex = 0;
@@ -204,117 +191,90 @@ function createView(model, el, signal, shared) {
     }
   }
 
+  /** What can't be drawn without numbers is made of them anew; a panel stays, and is only painted. */
+  function blockElement(block) {
+    if (builders[block.kind]) return builders[block.kind](block);
+    const key = JSON.stringify(block);
+    if (!panels.has(key)) panels.set(key, makers[block.kind](block));
+    return panels.get(key).element;
+  }
+
+  const makers = {
+    sizes: ({ axes }) =>
+      sizeButtons(axes, words, (axis, by) => {
+        shared.endGesture();
+        shared.edit({ resize: axis, by });
+      }),
+    message: () => messageLine(words, messageId),
+    // These two tell where the reader points and what is chosen; they are painted with the links.
+    readout: () => ({ name: "readout", element: make("div", "attnlab-readout"), paint() {} }),
+    explanation() {
+      const { panel, paint: explain } = explanationPanel(words);
+      return { name: "explanation", element: panel, paint() {}, explain };
+    },
+    checks: () => checkList(words),
+    plots: ({ plots }) => plotRow(plots),
+    /** A heading, or a sentence whose words are part of the answer. */
+    text({ text, heading }) {
+      const element = make(heading ? "h2" : "p", heading ? "attnlab-heading" : "attnlab-told");
+      element.dataset.text = text;
+      return { element, paint: () => tell(element) };
+    },
+  };
+
+  function tell(element) {
+    const text = answer.texts[element.dataset.text] ?? "";
+    if (element.textContent !== text) element.textContent = text;
+  }
+
   const builders = {
     grids(block) {
       const section = make("div", "attnlab-row");
       for (const item of block.items) {
-        if (item.kind) {
-          section.append(builders[item.kind](item) ?? "");
-          continue;
-        }
-        if (!shapes[item.stage]) continue;
-        const spec = stages[item.stage];
-        if (isLarge(shapes[item.stage]) && !spec.editable) {
-          const built = stageCanvas(item.stage, spec, shapes[item.stage], words, {
-            point: (flat) => pointAt(item.stage, flat),
-            choose: (flat) => select({ stage: item.stage, flat }),
-            signal,
-          });
-          canvases.push(built);
-          section.append(item.operation ? operation(item.operation, built.figure) : built.figure);
-          continue;
-        }
-        const built = stageFigure(item.stage, spec, shapes[item.stage], words, model.get("labels"));
-        grids.push(...built.grids);
-        if (spec.editable && !spec.plainText) built.figure.append(textBoxes.build(item.stage, titleOf(item.stage), words, paintTexts));
-        if (spec.bar) {
-          const bar = colourBar();
-          bars.push({ ...bar, stage: item.stage });
-          built.figure.append(bar.bar);
-        }
-        section.append(item.operation ? operation(item.operation, built.figure) : built.figure);
+        const element = item.kind ? blockElement(item) : shapes[item.stage] && stageElement(item.stage);
+        if (element) section.append(item.operation ? operation(item.operation, element) : element);
       }
       return section;
-    },
-    sizes(block) {
-      const section = make("div", "attnlab-sizes");
-      section.setAttribute("role", "group");
-      section.setAttribute("aria-label", words.sizes);
-      for (const axis of block.axes) {
-        const group = make("span", "attnlab-size");
-        group.append(make("span", "attnlab-size-name", axisName(words, axis)));
-        for (const [by, sign, label] of [
-          [-1, "−", words.shrink],
-          [1, "+", words.grow],
-        ]) {
-          const button = make("button", "attnlab-button attnlab-small", sign);
-          button.type = "button";
-          button.setAttribute("aria-label", fill(label, axisName(words, axis)));
-          button.dataset.axis = axis;
-          button.dataset.by = by;
-          button.addEventListener("click", () => {
-            shared.endGesture();
-            shared.edit({ resize: axis, by });
-          });
-          if (by === 1) group.append(make("output", "attnlab-size-count"));
-          group.append(button);
-        }
-        section.append(group);
-      }
-      parts.sizes = section;
-      return section;
-    },
-    message() {
-      parts.message = make("div", "attnlab-message");
-      parts.message.id = messageId;
-      parts.message.setAttribute("role", "status");
-      return parts.message;
-    },
-    readout() {
-      parts.readout = make("div", "attnlab-readout");
-      return parts.readout;
-    },
-    explanation() {
-      parts.explanation = explanationPanel(words);
-      return parts.explanation.panel;
-    },
-    plots(block) {
-      const section = make("div", "attnlab-row attnlab-plots");
-      for (const name of block.plots) {
-        const built = plotHolder(name);
-        plots.push(built);
-        section.append(built.holder);
-      }
-      return section;
-    },
-    /** A heading, or a sentence whose words are part of the answer. */
-    text(block) {
-      const element = make(block.heading ? "h2" : "p", block.heading ? "attnlab-heading" : "attnlab-told");
-      element.dataset.text = block.text;
-      (parts.texts ??= []).push(element);
-      return element;
     },
     table(block) {
       if (!shapes[block.columns[0].stage]) return null;
       const built = stageTable(block, stages, shapes, words, model.get("labels"), "");
-      parts.tableTitle = { block, element: built.figure.querySelector(".attnlab-name"), grid: built.grids[0].grid };
+      tableTitles.push({ text: block.title, element: built.figure.querySelector(".attnlab-name"), grid: built.grids[0].grid });
       grids.push(...built.grids);
       if (block.sortable) sortable(built.grids[0], ({ stage, flat }) => values[stage][flat], words.sort);
       return built.figure;
     },
-    checks() {
-      parts.checks = make("ul", "attnlab-checks");
-      parts.checks.setAttribute("aria-label", words.checks);
-      return parts.checks;
-    },
   };
+
+  /** A stage as grids of cells; a large one, of which no cell can be edited, on a canvas. */
+  function stageElement(name) {
+    const spec = stages[name];
+    if (isLarge(shapes[name]) && !spec.editable) {
+      const built = stageCanvas(name, spec, shapes[name], words, {
+        point: (flat) => pointAt(name, flat),
+        choose: (flat) => select({ stage: name, flat }),
+        signal,
+      });
+      canvases.push(built);
+      return built.figure;
+    }
+    const built = stageFigure(name, spec, shapes[name], words, model.get("labels"));
+    grids.push(...built.grids);
+    if (spec.editable && !spec.plainText) built.figure.append(textBoxes.build(name, titleOf(name), words, paintTexts));
+    if (spec.bar) {
+      const bar = colourBar();
+      bars.push({ ...bar, stage: name });
+      built.figure.append(bar.bar);
+    }
+    return built.figure;
+  }
 
   /** What was done to get to the stage stands before it, and stays with it when the row wraps. */
   function operation(text, figure) {
     const pair = make("div", "attnlab-operated");
     const element = make("div", "attnlab-operation");
     element.dataset.text = text;
-    (parts.texts ??= []).push(element);
+    operations.push(element);
     pair.append(element, figure);
     return pair;
   }
@@ -371,22 +331,18 @@ function createView(model, el, signal, shared) {
       const context = contexts[element.dataset.stage];
       element.classList.toggle("attnlab-later", Boolean(context && !context.reached));
     }
-    for (const element of parts.texts ?? []) {
-      const text = answer.texts[element.dataset.text] ?? "";
-      if (element.textContent !== text) element.textContent = text;
-    }
-    if (parts.tableTitle) {
-      parts.tableTitle.element.textContent = answer.texts[parts.tableTitle.block.title];
-      parts.tableTitle.grid.setAttribute("aria-label", answer.texts[parts.tableTitle.block.title]);
+    for (const element of operations) tell(element);
+    for (const { element, grid, text } of tableTitles) {
+      element.textContent = answer.texts[text];
+      grid.setAttribute("aria-label", answer.texts[text]);
     }
     paintTexts();
-    paintSizes();
-    paintStatus();
-    paintChecks(step);
+    const state = shared.isLate() ? "disconnected" : answer.state;
+    for (const panel of panels.values())
+      panel.paint({ answer, state, step, stages, shapes, plots: model.get("plots") ?? {} });
+    paintStatus(state);
     paintLinks();
     paintTags();
-    const drawn = model.get("plots") ?? {};
-    for (const plot of plots) plot.paint(drawn);
     root.classList.toggle("attnlab-tall", canvases.length > 0);
   }
 
@@ -402,31 +358,14 @@ function createView(model, el, signal, shared) {
 
   const paintTexts = () => textBoxes.paint(answer, values, shapes);
 
-  function paintSizes() {
-    if (!parts.sizes) return;
-    for (const button of parts.sizes.querySelectorAll("button")) {
-      const name = Object.keys(stages).find((s) => stages[s].editable && stages[s].axes.includes(button.dataset.axis));
-      const size = shapes[name][stages[name].axes.indexOf(button.dataset.axis)];
-      const target = size + Number(button.dataset.by);
-      button.setAttribute("aria-disabled", String(target < 1 || target > stages[name].maxSize));
-      if (button.dataset.by === "1") button.previousSibling.textContent = size;
-    }
-  }
-
-  function paintStatus() {
-    const state = shared.isLate() ? "disconnected" : answer.state;
+  function paintStatus(state) {
     root.dataset.state = state;
     if (!shared.isBusy()) {
       clearTimeout(busyTimer);
       busyTimer = null;
       delete root.dataset.busy;
     } else if (!busyTimer) busyTimer = setTimeout(() => (root.dataset.busy = "true"), BUSY_MS);
-    root.classList.toggle("attnlab-stale", state !== "ready" && state !== "stopped");
-    if (!parts.message) return;
-    const text = state === "disconnected" ? words.disconnected : answer.message;
-    const shown = state === "ready" || state === "stopped" || !text ? text : `${text} ${state === "disconnected" ? "" : words.stale}`.trim();
-    if (parts.message.textContent !== shown) parts.message.textContent = shown;
-    parts.message.dataset.state = text ? state : "";
+    root.classList.toggle("attnlab-stale", !isCurrent(state));
     const wrong = answer.wrong;
     for (const { rows } of grids)
       for (const cells of rows)
@@ -436,25 +375,6 @@ function createView(model, el, signal, shared) {
               "attnlab-wrong",
               Boolean(wrong && wrong.inputs.includes(cell.stage) && (wrong.row ?? indexOf(cell).at(-2)) === indexOf(cell).at(-2)),
             );
-  }
-
-  function paintChecks(step) {
-    const told = JSON.stringify([answer.checks, step, words.checks]);
-    // What stays as it is isn't laid out again: every element counts, on every move of a drag.
-    if (!parts.checks || parts.checks.told === told) return;
-    parts.checks.told = told;
-    parts.checks.replaceChildren(
-      ...answer.checks.map(({ name, text, how, holds, step: from }) => {
-        const item = make("li", "attnlab-check");
-        const reached = !step || !from || from <= step;
-        item.dataset.holds = reached ? String(holds) : "unreached";
-        const verdict = reached ? (holds ? words.holds : words.fails) : words.looks.unreached;
-        item.append(make("span", "attnlab-verdict", verdict), " ", make("span", "attnlab-check-name", name));
-        if (reached) item.append(` · ${text}`);
-        item.title = how;
-        return item;
-      }),
-    );
   }
 
   /** Where the reader points or has selected, and every cell that belongs to it. */
@@ -492,7 +412,7 @@ function createView(model, el, signal, shared) {
       canvas.paint(values[canvas.name], contexts[canvas.name], { place: own, chosen: flat, operands });
     }
     const cell = selectedCell(chosen);
-    parts.explanation?.paint(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
+    explained?.explain(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
   }
 
   /** Tagged elements: their cells are outlined twice and joined by a curve. */
@@ -516,18 +436,19 @@ function createView(model, el, signal, shared) {
   }
 
   function paintReadout(cell) {
-    if (!parts.readout) return;
+    if (!readout) return;
+    const { element } = readout;
     // What is chosen is told in full below.
-    const chosen = parts.explanation && selectedCell(model.get("selected"));
+    const chosen = explained && selectedCell(model.get("selected"));
     if (!cell || cell === chosen) {
-      if (parts.readout.textContent !== words.readoutHint) parts.readout.textContent = words.readoutHint;
+      if (element.textContent !== words.readoutHint) element.textContent = words.readoutHint;
       return;
     }
     const extra = cell.look === "masked" ? ` · ${words.looks.masked}` : "";
     const { editable, toggle } = stages[cell.stage];
     const hint = editable ? ` · ${toggle ? words.toggleHint : words.editHint}` : "";
     const pieces = [...named(cell), make("span", "attnlab-readout-note", `${extra}${hint}`)];
-    if (parts.readout.textContent !== textOf(pieces)) parts.readout.replaceChildren(...pieces);
+    if (element.textContent !== textOf(pieces)) element.replaceChildren(...pieces);
   }
 
   /** A cell by name, place and all digits. */
@@ -580,26 +501,6 @@ function createView(model, el, signal, shared) {
     model.set("selected", chosen);
     model.save_changes();
     paintLinks();
-  }
-
-  function neighbour(cell, key, toEnd) {
-    const { rows } = gridOf(cell);
-    const i = rows.findIndex((line) => line.includes(cell));
-    const j = rows[i].indexOf(cell);
-    const lines = rows.length - 1;
-    const end = (line) => rows[line].length - 1;
-    const moves = {
-      ArrowUp: [toEnd ? 0 : i - 1, j],
-      ArrowDown: [toEnd ? lines : i + 1, j],
-      ArrowLeft: [i, toEnd ? 0 : j - 1],
-      ArrowRight: [i, toEnd ? end(i) : j + 1],
-      Home: toEnd ? [0, 0] : [i, 0],
-      End: toEnd ? [lines, end(lines)] : [i, end(i)],
-    };
-    const move = moves[key];
-    if (!move) return null;
-    const line = rows[Math.min(lines, Math.max(0, move[0]))];
-    return line[Math.min(line.length - 1, Math.max(0, move[1]))];
   }
 
   // ---------------------------------------------------------------- editing
@@ -662,7 +563,7 @@ function createView(model, el, signal, shared) {
     closeEditor();
     if (!hadFocus) return;
     const key = move === 1 ? "ArrowRight" : "ArrowLeft";
-    focusCell(move ? neighbour(cell, key, false) : cell);
+    focusCell(move ? neighbour(gridOf(cell).rows, cell, key, false) : cell);
   }
 
   function command(name) {
@@ -736,7 +637,7 @@ function createView(model, el, signal, shared) {
     if (ctrl && event.key.toLowerCase() === "z") return command(event.shiftKey ? "redo" : "undo"), true;
     if (ctrl && event.key.toLowerCase() === "y") return command("redo"), true;
     if (event.altKey) return false;
-    const next = neighbour(cell, event.key, ctrl);
+    const next = neighbour(gridOf(cell).rows, cell, event.key, ctrl);
     if (next) {
       shared.endGesture();
       focusCell(next);

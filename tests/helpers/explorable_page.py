@@ -223,9 +223,13 @@ class ExplorablePage:
         self.text_box(stage).fill(text)
         self.stage(stage).get_by_role("button", name="Apply").click()
 
+    def size_button(self, axis: str, by: int) -> Locator:
+        """− or + of a size."""
+        return self.root.locator(f'.attnlab-sizes button[data-axis="{axis}"][data-by="{by}"]')
+
     def resize(self, axis: str, by: int) -> Locator:
         """Presses − or + of a size."""
-        button = self.root.locator(f'.attnlab-sizes button[data-axis="{axis}"][data-by="{by}"]')
+        button = self.size_button(axis, by)
         button.click(force=True)  # also one that does nothing now
         return button
 

@@ -217,6 +217,26 @@ def test_sizes_grow_and_shrink_together(explorable: ExplorablePage) -> None:
     expect(explorable.control("query")).to_have_text("0")
 
 
+def test_press_on_a_size_outlives_grids_that_are_built_anew(explorable: ExplorablePage) -> None:
+    keys, queries = (explorable.stage(name).locator(".attnlab-cell") for name in ("k", "q"))
+    explorable.size_button("key", 1).hover()
+    explorable.page.mouse.down()
+    explorable.size_button("query", -1).evaluate("(button) => button.click()")
+    expect(queries).to_have_count(2 * 2)
+    explorable.page.mouse.up()
+    expect(keys).to_have_count(2 * 4)
+
+
+def test_keyboard_stays_on_a_size(explorable: ExplorablePage) -> None:
+    keys = explorable.stage("k").locator(".attnlab-cell")
+    more = explorable.size_button("key", 1)
+    more.focus()
+    for count in (4, 5, 6):
+        explorable.page.keyboard.press("Enter")
+        expect(keys).to_have_count(2 * count)
+    expect(more).to_be_focused()
+
+
 def test_undo_and_redo_by_button_and_by_key(explorable: ExplorablePage) -> None:
     explorable.type_into("q", 0, "5")
     explorable.shows_cell("scores", 0, "5.0000")

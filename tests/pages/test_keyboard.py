@@ -27,8 +27,8 @@ STOPS = [
     *("undo", "redo", "reset", "link", "export"),
     "steps",
     *("dtype", "decimals-less", "decimals-more", "gradient"),
-    *("grid q", "text q", "grid k", "text k", "grid v", "text v"),
     *("query -1", "query 1", "key -1", "key 1", "d_k -1", "d_k 1", "d_v -1", "d_v 1"),
+    *("grid q", "text q", "grid k", "text k", "grid v", "text v"),
     *("grid scores", "grid scaled", "grid masked", "grid weights", "grid output", "grid table"),
     *("attnlab-formula", "attnlab-code"),  # both may scroll
 ]

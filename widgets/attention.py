@@ -19,9 +19,10 @@ from attnlab.engine import (
     check_attention,
 )
 from attnlab.widgets.control_bar import Control, Select, Stepper, Steps, Toggle
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.result import Result
 
 if TYPE_CHECKING:
     from attnlab.widgets.figure import StageFigure

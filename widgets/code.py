@@ -20,8 +20,9 @@ from attnlab.engine.explain import stage_name
 from attnlab.engine.mistakes import MISTAKES, attention
 from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
+from attnlab.widgets.result import Result
 
 if TYPE_CHECKING:
     from attnlab.widgets.figure import StageFigure

@@ -32,11 +32,12 @@ from attnlab.engine import (
 )
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Toggle
 from attnlab.widgets.draws import Draws, as_masks, as_text
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Mask, Matrix
 from attnlab.widgets.number import Number
 from attnlab.widgets.plotter import Drawable, Plot
 from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.result import Result
 
 __all__ = ["DropoutExplorable"]
 

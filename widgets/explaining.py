@@ -10,12 +10,24 @@ from attnlab.engine import Explanation, Tape, Version, explain, gradient
 from attnlab.engine.index_maps import is_move, origin
 from attnlab.engine.source import Spot
 
-__all__ = ["explain_cell", "gradients", "is_place"]
+__all__ = ["explain_cell", "gradients", "is_place", "panel"]
 
 # How many operands of cells that aren't shown are looked at, on the way to such as are.
 _MAX_OPERANDS = 1024
 _PACKAGE = Path(__file__).parent.parent
 _OURS = ("engine", "widgets", "explorables")
+
+
+def panel(
+    tape: Tape, versions: Mapping[str, Version], chosen: Mapping[str, Any], *, slopes: bool
+) -> dict[str, Any]:
+    """What an answer says of the chosen number; with `slopes`, the gradients of that number too."""
+    stage, index = chosen["stage"], chosen["index"]
+    explanation = explain_cell(tape, versions, stage, index)
+    said: dict[str, Any] = {"explanation": explanation}
+    if explanation is not None and slopes and versions[stage].values.is_floating_point():
+        said["gradients"] = gradients(tape, versions, stage, index)
+    return said
 
 
 def explain_cell(

@@ -20,9 +20,10 @@ from attnlab.engine.heads import (
 from attnlab.engine.multi_head import MultiHeadTrace, multi_head
 from attnlab.widgets.control_bar import Command, Control, Select, Stepper, Steps, Toggle
 from attnlab.widgets.explaining import is_place
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.result import Result
 
 __all__ = ["HeadSplitExplorable"]
 

@@ -12,7 +12,8 @@ from attnlab.engine.chain_text import parse_chain
 from attnlab.engine.layout import Layout, offset_of, storage_strip
 from attnlab.widgets.control_bar import Chain, Control, Stepper, Text, Toggle
 from attnlab.widgets.explaining import is_place
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
+from attnlab.widgets.result import Result
 from attnlab.widgets.shapes import ChainText, Shape
 
 __all__ = ["LayoutExplorable"]

@@ -14,9 +14,10 @@ from attnlab.engine.packing import LAYOUTS, pack, unpack
 from attnlab.engine.projection_checks import by_linear, check_projection, linear_weight, untransposed
 from attnlab.engine.projections import ProjectionTrace, multi_head_projection, parameter_count, tile_heads
 from attnlab.widgets.control_bar import Control, Select, Stepper, Toggle
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.result import Result
 
 __all__ = ["ProjectionExplorable"]
 

@@ -13,11 +13,12 @@ from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
 from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
 from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
-from attnlab.widgets.explorable import Explorable, Result
+from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.number import Number
 from attnlab.widgets.plotter import Plot
 from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.result import Result
 
 if TYPE_CHECKING:
     from attnlab.widgets.scaling_plots import CurvePlots, ScorePlot

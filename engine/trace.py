@@ -76,6 +76,7 @@ def _tensor_fields(trace_type: type[Trace]) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
+@cache
 def _axes(axis_pattern: str, ndim: int, where: str) -> tuple[str, ...]:
     """The names of `ndim` axes: `*batch` stands for as many leading axes as are left over."""
     parts = axis_pattern.split()

@@ -98,7 +98,11 @@ def _lab(options: argparse.Namespace) -> int:
     from jupyterlab.labapp import main as jupyterlab
 
     folder = options.folder.resolve()
-    arguments = [f"--ServerApp.root_dir={folder}", f"--ServerApp.port={options.port}"]
+    arguments = [
+        f"--ServerApp.root_dir={folder}",
+        f"--ServerApp.port={options.port}",
+        "--ServerApp.kernel_websocket_connection_class=attnlab.explorables.channels.PromptChannels",
+    ]
     jupyterlab([*arguments, "--no-browser"] if options.no_browser else arguments)
     return 0
 

@@ -24,6 +24,7 @@ from voila.tornado.handler import TornadoVoilaHandler
 from voila.tornado.treehandler import TornadoVoilaTreeHandler
 
 from attnlab.explorables.catalogue import Catalogue
+from attnlab.explorables.channels import PromptChannels
 from attnlab.explorables.kernels import ThisPython, WarmKernels
 from attnlab.explorables.pages import (
     CachedFiles,
@@ -172,6 +173,7 @@ def serve(
         open_browser=open_browser,
         config_file_paths=[],  # what a visitor sees must not depend on the folder we are started in
         log_level=logging.INFO if verbose else logging.WARNING,
+        kernel_websocket_connection_class=PromptChannels,
         config=_config(warm, limit, idle_minutes),
     )
     server.initialize([])

@@ -10,6 +10,7 @@ from torch import Tensor
 from attnlab.engine import format_matrix, format_number
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.number import Number
+from attnlab.widgets.read_only import plain
 
 __all__ = ["decode", "encode"]
 
@@ -47,6 +48,7 @@ def decode(
 
 def _text(value: Any) -> str:
     if isinstance(value, Tensor):
+        value = plain(value)
         rows = value.reshape(-1, value.shape[-1] if value.ndim else 1)
         return format_matrix(rows, row_separator=";", separator=",")
     if isinstance(value, float):

@@ -1,7 +1,7 @@
 // ControlBar: native inputs, selects and buttons with real labels, declared by the kernel as data.
 // It also keeps the state of its explorable in the page's address, where the page is its own.
 
-import { fill, keepKeys, make } from "./elements.js";
+import { fill, keepKeys, make, setAttribute, setText } from "./elements.js";
 import { plainNumber } from "./numbers.js";
 import { modelRequests } from "./requests.js";
 
@@ -62,14 +62,12 @@ function saveFile({ filename, mime, text }, holder) {
 export default () => {
   const views = new Set();
   let requests;
-  let addressTimer = null;
+  let addressTimer;
   let restored = false;
 
   const addressOf = (model) => addressWith(location.href, model.get("address_names"), model.get("address"));
 
   function writeAddress(model) {
-    clearTimeout(addressTimer);
-    addressTimer = null;
     const href = addressOf(model);
     if (ownsAddress() && href !== location.href) history.replaceState(history.state, "", href);
   }
@@ -83,8 +81,9 @@ export default () => {
         views.forEach((view) => view.paint());
       };
       const onAddress = () => {
-        // Browsers limit how often an address may change; the newest state within a moment is enough.
-        if (restored) addressTimer ??= setTimeout(() => writeAddress(model), ADDRESS_MS);
+        // When the hand rests: browsers limit how often an address may change, and fetch the page's icon again.
+        clearTimeout(addressTimer);
+        if (restored) addressTimer = setTimeout(() => writeAddress(model), ADDRESS_MS);
       };
       model.on("change:ack", onAck);
       model.on("change:address", onAddress);
@@ -177,7 +176,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     holder.append(element, note);
     painters.push(() => {
       element.value = valueOf(name);
-      note.textContent = model.get("notes")[name] ?? "";
+      setText(note, model.get("notes")[name] ?? "");
     });
     return holder;
   }
@@ -207,9 +206,9 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     holder.append(make("span", "attnlab-label", label), back, count, forth);
     painters.push(() => {
       const value = valueOf(name);
-      count.textContent = String(value);
-      back.setAttribute("aria-disabled", String(value <= minimum || isDisabled(name)));
-      forth.setAttribute("aria-disabled", String(value >= maximum() || isDisabled(name)));
+      setText(count, String(value));
+      setAttribute(back, "aria-disabled", String(value <= minimum || isDisabled(name)));
+      setAttribute(forth, "aria-disabled", String(value >= maximum() || isDisabled(name)));
     });
     return holder;
   }
@@ -244,8 +243,8 @@ function createBar(model, el, signal, { push, unanswered, address }) {
       const at = nearest(Number(value));
       const text = values[at] === Number(value) ? texts[at] : plainNumber(Number(value));
       range.value = at;
-      range.setAttribute("aria-valuetext", text);
-      if (!typed) shown.textContent = text;
+      setAttribute(range, "aria-valuetext", text);
+      if (!typed) setText(shown, text);
       // What was typed stays until it is answered, and in the field as long as it has the keyboard.
       else if (!unanswered.has(name) && root.getRootNode().activeElement !== shown) shown.value = text;
     });
@@ -360,7 +359,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
 
   function command({ name, label }) {
     const element = button(name, label, "", () => push(name, true));
-    painters.push(() => element.setAttribute("aria-disabled", String(isDisabled(name))));
+    painters.push(() => setAttribute(element, "aria-disabled", String(isDisabled(name))));
     return element;
   }
 

@@ -11,6 +11,7 @@ import traitlets as t
 
 from attnlab.engine import MatrixError, parse_number
 from attnlab.widgets.address import decode
+from attnlab.widgets.read_only import plain
 from attnlab.widgets.stateful import Stateful
 from attnlab.widgets.words import AXIS_NAMES
 
@@ -107,7 +108,7 @@ class Edited(Stateful):
         index = tuple(operator.index(i) for i in edit["index"])
         if min(index, default=0) < 0:
             raise IndexError("a cell is counted from the first row and column")
-        matrix = getattr(self, name).clone().double()  # a 0.5 would be true in a mask
+        matrix = plain(getattr(self, name)).clone().double()  # a 0.5 would be true in a mask
         # Named as on the screen, where positions count from 0; rows of a text count from 1.
         places = (f"{AXIS_NAMES.get(axis, axis)} {n}" for axis, n in zip(trait.axes, index, strict=True))
         where = f"{trait.label}[{', '.join(places)}]"

@@ -31,6 +31,18 @@ export function replaceAround(parent, children) {
   }
 }
 
+/** Text and attributes as they should be. What is so already isn't touched: the browser would lay it out again. */
+export function setText(element, text) {
+  const [node] = element.childNodes;
+  if (element.childNodes.length === 1 && node.nodeType === Node.TEXT_NODE) {
+    if (node.data !== text) node.data = text; // cheaper than another node
+  } else if (element.textContent !== text) element.textContent = text;
+}
+
+export function setAttribute(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
 /** The text of nodes and strings, one after the other. */
 export const textOf = (pieces) => pieces.map((piece) => piece.textContent ?? piece).join("");
 

@@ -1,6 +1,6 @@
 // The panel of one number: its formula with its own numbers, and the line that computed it.
 
-import { make, textOf } from "./elements.js";
+import { make, setText, textOf } from "./elements.js";
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const TAGS = new Set("math mrow mi mn mo mtext mfrac msub msup msubsup msqrt munder mover munderover".split(" "));
@@ -54,7 +54,7 @@ export function explanationPanel(words) {
       }
       formula.hidden = !math;
       const inputs = explanation?.inputs?.length ? ` ${words.madeFrom} ${explanation.inputs.join(", ")}` : "";
-      note.textContent = explanation ? explanation.note + inputs : words.explainHint;
+      setText(note, explanation ? explanation.note + inputs : words.explainHint);
       note.hidden = !note.textContent;
       const from = explanation?.source ?? null;
       source.hidden = !from;

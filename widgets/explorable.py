@@ -267,12 +267,14 @@ class Explorable(Edited):
         disabled = [
             n for n, can in (("undo", self._history.can_undo), ("redo", self._history.can_redo)) if not can
         ]
+        changed = self._changed()
+        edited = changed.keys() & {*self._inputs, *self._switches}
         with self.bar.hold_sync():
             self.bar.values = values
             self.bar.limits = dict(last.limits)
             self.bar.disabled = [*disabled, *last.disabled]
-            self.bar.address = self.address
-            self.bar.notes = {"preset": "edited" if self._is_edited() else ""}
+            self.bar.address = self._address_of(changed)
+            self.bar.notes = {"preset": "edited" if edited else ""}
 
     def _on_selected(self, change: Any) -> None:
         self._refresh()

@@ -58,7 +58,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         if one_row:
             return self._row(value, limits)
         if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 and value.ndim == 2:
-            require_in_range(value, **limits)
+            require_in_range(plain(value), **limits)
             return value
         if isinstance(value, str):
             return read_only(parse_matrix(value, **limits))
@@ -71,7 +71,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
                 ) from None
         if value.is_complex():
             raise MatrixError(f"{self.label}: expected real numbers, got {value.dtype}")
-        matrix = value.detach().to(torch.float64)
+        matrix = plain(value.detach()).to(torch.float64)
         require_in_range(matrix, **limits)
         return read_only(matrix)
 
@@ -114,7 +114,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         if isinstance(value, Tensor) and value.is_complex():
             raise MatrixError(f"{self.label}: expected real numbers, got {value.dtype}")
         if isinstance(value, Tensor):
-            return value.detach().to(torch.float64)
+            return plain(value.detach()).to(torch.float64)
         try:
             # Not by way of float32, which is what lists become by themselves: 0.1 would be another number.
             return torch.as_tensor(value, dtype=torch.float64)

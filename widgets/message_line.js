@@ -1,6 +1,6 @@
 // The line that says what is wrong with the last input, or what the result has to be told about.
 
-import { make } from "./elements.js";
+import { make, setText } from "./elements.js";
 
 /** Of these states the numbers on the screen are those of the present inputs. */
 export const isCurrent = (state) => state === "ready" || state === "stopped";
@@ -15,7 +15,7 @@ export function messageLine(words, id) {
       const text = state === "disconnected" ? words.disconnected : answer.message;
       const stale = text && !isCurrent(state) && state !== "disconnected";
       const shown = stale ? `${text} ${words.stale}` : text;
-      if (line.textContent !== shown) line.textContent = shown;
+      setText(line, shown);
       line.dataset.state = text ? state : "";
     },
   };

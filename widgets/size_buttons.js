@@ -1,6 +1,6 @@
 // Buttons that make the inputs one longer or one shorter along an axis.
 
-import { fill, make } from "./elements.js";
+import { fill, make, setAttribute, setText } from "./elements.js";
 import { axisName } from "./stage_grid.js";
 
 /** `resize(axis, by)` is called with 1 or −1. */
@@ -34,9 +34,9 @@ export function sizeButtons(axes, words, resize) {
       for (const { axis, count, less, more } of sizes) {
         const name = Object.keys(stages).find((stage) => stages[stage].editable && stages[stage].axes.includes(axis));
         const size = shapes[name][stages[name].axes.indexOf(axis)];
-        count.textContent = size;
-        less.setAttribute("aria-disabled", String(size <= 1));
-        more.setAttribute("aria-disabled", String(size >= stages[name].maxSize));
+        setText(count, String(size));
+        setAttribute(less, "aria-disabled", String(size <= 1));
+        setAttribute(more, "aria-disabled", String(size >= stages[name].maxSize));
       }
     },
   };

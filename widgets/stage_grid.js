@@ -2,7 +2,7 @@
 // Built when shapes change, painted when values change.
 
 import { facetsOf, unravel, wrapped } from "./axes.js";
-import { fill, make } from "./elements.js";
+import { fill, make, setText } from "./elements.js";
 import { formatNumber, lookOf } from "./numbers.js";
 
 export const axisName = (words, axis) => words.axes?.[axis] ?? axis;
@@ -193,7 +193,7 @@ export function paintCell(cell, value, context) {
   });
   const text = look === "unreached" ? "·" : formatNumber(value, context.decimals);
   if (cell.text !== text) {
-    td.textContent = text;
+    setText(td, text);
     cell.text = text;
   }
   if (cell.look !== look) {
@@ -282,13 +282,13 @@ export function colourBar() {
       bar.dataset.ramp = shown;
       ends[1].hidden = shown === "unit";
       if (shown === "unit") {
-        ends[0].textContent = "0";
-        ends[2].textContent = largest > 1 ? formatNumber(largest, 2) : "1";
+        setText(ends[0], "0");
+        setText(ends[2], largest > 1 ? formatNumber(largest, 2) : "1");
       } else {
         const end = largest || 1;
-        ends[0].textContent = formatNumber(-end, 2);
-        ends[1].textContent = "0";
-        ends[2].textContent = formatNumber(end, 2);
+        setText(ends[0], formatNumber(-end, 2));
+        setText(ends[1], "0");
+        setText(ends[2], formatNumber(end, 2));
       }
     },
   };

@@ -33,6 +33,7 @@ class Stateful(ipywidgets.VBox):
         """Finds what the class declares. The rest of this class relies on it."""
         self._ready = False
         self._depth = 0
+        self._bases: dict[str, dict[str, Any]] = {}
         # In the order in which the class declares them; `traits()` sorts them by name.
         declared = [n for kind in reversed(type(self).__mro__) for n in vars(kind)]
         self._inputs = {n: trait for n in declared if isinstance(trait := self.traits().get(n), Matrix)}
@@ -80,7 +81,7 @@ class Stateful(ipywidgets.VBox):
     @property
     def address(self) -> str:
         """The state as the query part of an address: `preset=…&q=…`, empty for the default."""
-        return encode({self._prefix + n: value for n, value in self._changed().items()})
+        return self._address_of(self._changed())
 
     def code(self) -> str:
         """The line of Python that makes this explorable in its present state."""
@@ -102,6 +103,9 @@ class Stateful(ipywidgets.VBox):
     def _addressed(self) -> list[str]:
         return ["preset", *self._inputs, *self._switches, *self._options]
 
+    def _address_of(self, changed: Mapping[str, Any]) -> str:
+        return encode({self._prefix + n: value for n, value in changed.items()})
+
     @property
     def _prefix(self) -> str:
         return self.name + "." * bool(self.name)
@@ -118,17 +122,19 @@ class Stateful(ipywidgets.VBox):
 
     def _changed(self) -> dict[str, Any]:
         """What differs from the chosen preset, and the preset when it isn't the default."""
-        base = {n: self.traits()[n].default() for n in self._options} | self._preset_values(self.preset)
+        base = self._base(self.preset)
         changed = {"preset": self.preset} if self.preset != next(iter(self.presets)) else {}
-        for n in [*self._inputs, *self._switches, *self._options]:
-            value = getattr(self, n)
-            default = self.traits()[n].validate(self, base[n]) if isinstance(value, Tensor) else base[n]
-            if not equal(value, default):
-                changed[n] = value
-        return changed
+        values = {n: getattr(self, n) for n in base if n != "preset"}
+        return changed | {n: value for n, value in values.items() if not equal(value, base[n])}
 
-    def _is_edited(self) -> bool:
-        return bool(self._changed().keys() & {*self._inputs, *self._switches})
+    def _base(self, preset: str) -> dict[str, Any]:
+        """The state of a preset before anything is changed. Read once: every move of a drag asks for it."""
+        if preset not in self._bases:
+            options = {n: self.traits()[n].default() for n in self._options}
+            given = options | self._preset_values(preset)
+            matrices = {n: trait.validate(self, given[n]) for n, trait in self._inputs.items()}
+            self._bases[preset] = {n: (given | matrices)[n] for n in self._addressed()}
+        return self._bases[preset]
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         # Matrices first: what is allowed for the rest (the tracked query) depends on their sizes.

@@ -4,7 +4,7 @@
 import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel, unravel } from "./axes.js";
 import { modelRequests } from "./requests.js";
-import { keepKeys, make, replaceAround, textOf } from "./elements.js";
+import { keepKeys, make, replaceAround, setAttribute, setText, textOf } from "./elements.js";
 import { isLarge, stageCanvas } from "./stage_canvas.js";
 import { colourBar, neighbour, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
 import { checkList } from "./check_list.js";
@@ -19,6 +19,7 @@ import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
 const STEP = 0.1;
 const BUSY_MS = 300;
+const ECHO_MS = 32;
 
 /** Numbers of a stage from the bytes of the answer, whatever the alignment of the buffer. */
 export function numbersOf({ dtype, data }) {
@@ -36,12 +37,19 @@ export default () => {
   let requests;
   let late = false;
   let gesture = 0;
+  let echo = null;
 
-  const repaint = () => views.forEach((view) => view.paint());
+  function repaint() {
+    clearTimeout(echo);
+    echo = null;
+    views.forEach((view) => view.paint());
+  }
 
   function edit(change) {
     const id = requests.push({ gesture, ...change }, change.value === undefined ? undefined : `${change.input} ${change.index}`);
-    repaint();
+    // What was grabbed follows the hand also while the kernel computes. Mostly it has answered by then, and
+    // one frame shows everything; two frames, one after the other, would only be later.
+    echo ??= setTimeout(repaint, ECHO_MS);
     return id;
   }
 
@@ -55,6 +63,8 @@ export default () => {
       const onAnswer = () => {
         const { ack, nonce } = model.get("answer");
         requests.answered(ack, nonce);
+        clearTimeout(echo);
+        echo = null;
       };
       model.on("change:answer", onAnswer);
       return () => model.off("change:answer", onAnswer);
@@ -223,8 +233,7 @@ function createView(model, el, signal, shared) {
   };
 
   function tell(element) {
-    const text = answer.texts[element.dataset.text] ?? "";
-    if (element.textContent !== text) element.textContent = text;
+    setText(element, answer.texts[element.dataset.text] ?? "");
   }
 
   const builders = {
@@ -333,8 +342,8 @@ function createView(model, el, signal, shared) {
     }
     for (const element of operations) tell(element);
     for (const { element, grid, text } of tableTitles) {
-      element.textContent = answer.texts[text];
-      grid.setAttribute("aria-label", answer.texts[text]);
+      setText(element, answer.texts[text]);
+      setAttribute(grid, "aria-label", answer.texts[text]);
     }
     paintTexts();
     const state = shared.isLate() ? "disconnected" : answer.state;
@@ -441,7 +450,7 @@ function createView(model, el, signal, shared) {
     // What is chosen is told in full below.
     const chosen = explained && selectedCell(model.get("selected"));
     if (!cell || cell === chosen) {
-      if (element.textContent !== words.readoutHint) element.textContent = words.readoutHint;
+      setText(element, words.readoutHint);
       return;
     }
     const extra = cell.look === "masked" ? ` · ${words.looks.masked}` : "";

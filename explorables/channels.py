@@ -15,7 +15,7 @@ class PromptChannels(ZMQChannelsWebsocketConnection):
     all the rest of an update. Also for other servers, as `ServerApp.kernel_websocket_connection_class`.
     """
 
-    def connect(self) -> asyncio.Future[None] | None:
+    def connect(self) -> "asyncio.Future[None] | None":  # type: ignore[override] # as in the class above
         """Begin; messages wait for nothing from now on."""
         self.websocket_handler.set_nodelay(True)
-        return super().connect()  # type: ignore[no-any-return]
+        return super().connect()

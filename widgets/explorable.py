@@ -22,7 +22,7 @@ from attnlab.widgets.explaining import panel
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Mask
 from attnlab.widgets.measure_text import measured
-from attnlab.widgets.plotter import Plotter
+from attnlab.widgets.plotter import Picture, Plotter
 from attnlab.widgets.read_only import plain
 from attnlab.widgets.result import Result
 from attnlab.widgets.still import numbers_text, still_html
@@ -244,8 +244,10 @@ class Explorable(Edited):
         self._show_controls(last)
         self.plotter.draw(last.plots)
 
-    def _show_plots(self, svgs: Mapping[str, str]) -> None:
-        self.view.plots = dict(svgs)
+    def _show_plots(self, pictures: Mapping[str, Picture]) -> None:
+        with self.view.hold_sync():  # what is as before isn't sent
+            self.view.grounds = {n: picture.ground for n, picture in pictures.items()}
+            self.view.plots = {n: {"marks": p.marks, "name": p.name} for n, p in pictures.items()}
 
     def _explained(self, last: Result) -> dict[str, Any]:
         """The panel of the chosen number; nothing where it can't be explained: the numbers matter more."""

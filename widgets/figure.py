@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from attnlab.engine import Stage
+from attnlab.widgets.plotter import Picture
 from attnlab.widgets.words import AXIS_NAMES
 
 __all__ = ["StageFigure", "stage_figure"]
@@ -30,12 +31,16 @@ class StageFigure(Figure):
         """The figure as an SVG text, selectable and scalable, with a title for screen readers."""
         buffer = io.StringIO()
         # matplotlib's settings are one for all threads, and plots are drawn in one of their own.
-        with _SETTINGS, rc_context({"svg.fonttype": "none"}):
+        with _SETTINGS, rc_context({"svg.fonttype": "none", "svg.hashsalt": "attnlab"}):
             self.savefig(buffer, format="svg", metadata={"Title": self.get_label(), "Date": None})
         text = buffer.getvalue()
         return text[text.index("<svg") :].replace(
             "<svg ", f'<svg role="img" aria-label="{_escaped(str(self.get_label()))}" ', 1
         )
+
+    def picture(self) -> Picture:
+        """What is sent of it to a page: everything."""
+        return Picture(self.svg())
 
     def _repr_svg_(self) -> str:
         return self.svg()

@@ -1,6 +1,6 @@
 // Plots: SVG from the kernel, put into the page as elements so that it takes the colours of the page.
 
-import { make, SVG } from "./elements.js";
+import { make, setAttribute, SVG } from "./elements.js";
 
 const INK = /#010101/gi; // what the kernel draws in the colour of the text around
 const SHAPE_TAGS = new Set("svg g path text tspan defs clipPath rect use line polyline circle title desc".split(" "));
@@ -31,23 +31,34 @@ function copiedShape(node) {
 /** Places for the plots of these names, side by side. */
 export function plotRow(names) {
   const section = make("div", "attnlab-row attnlab-plots");
-  const holders = names.map(plotHolder);
-  section.append(...holders.map(({ holder }) => holder));
-  return { element: section, paint: ({ plots }) => holders.forEach((holder) => holder.paint(plots)) };
+  const places = names.map(plotPlace);
+  section.append(...places.map(({ holder }) => holder));
+  return { element: section, paint: ({ grounds, plots }) => places.forEach((place) => place.paint(grounds, plots)) };
 }
 
-/** A place for the plot `name`; `paint` gets all plots that have been drawn. */
-function plotHolder(name) {
+function plotPlace(name) {
   const holder = make("div", "attnlab-plot");
   holder.dataset.plot = name;
-  let shown = null;
+  let ground = null;
+  let marks = null;
   return {
     holder,
-    paint(plots) {
-      const text = plots[name];
-      if (!text || text === shown) return;
-      shown = text;
-      holder.replaceChildren(plotElement(text));
+    paint(grounds, plots) {
+      const plot = plots[name];
+      if (!plot) return;
+      if (ground !== grounds[name]) {
+        ground = grounds[name];
+        marks = "";
+        holder.replaceChildren(plotElement(ground));
+      }
+      const svg = holder.firstChild;
+      if (plot.name) setAttribute(svg, "aria-label", plot.name);
+      if (marks === plot.marks) return;
+      marks = plot.marks;
+      svg.querySelector(":scope > g[data-marks]")?.remove();
+      const group = plotElement(`<g xmlns="${SVG}">${marks}</g>`);
+      group.dataset.marks = "true";
+      svg.append(group);
     },
   };
 }

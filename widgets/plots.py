@@ -1,17 +1,18 @@
 """Figures in the style of the pages, and figures that are drawn already."""
 
-import html
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 from matplotlib.transforms import Transform
 
 from attnlab.widgets.figure import StageFigure
+from attnlab.widgets.plotter import Picture
 
 __all__ = ["INK", "Drawn", "plot_axes"]
+
+Points = Sequence[tuple[float, float]]
 
 INK = "#010101"
 """The colour of lines and text in a figure; on the screen it is the colour of the text around."""
@@ -23,48 +24,52 @@ _POINTS_PER_INCH = 72  # what an SVG of matplotlib is measured in
 class Drawn:
     """A figure that is drawn already, on which points can be put without drawing it again."""
 
-    text: str
-    to_svg: Callable[[float, float], tuple[float, float]]
+    drawn: Picture
+    placed: Callable[[Points], Points]
     """From data to the coordinates of the SVG."""
 
     @classmethod
     def of(cls, figure: StageFigure) -> "Drawn":
         """The figure as it is now; its one pair of axes is what points are placed in."""
-        text = figure.svg()
+        picture = figure.picture()
         transform: Transform = figure.axes[0].transData
         height = figure.get_figheight() * _POINTS_PER_INCH
         unit = _POINTS_PER_INCH / figure.dpi
 
-        def to_svg(x: float, y: float) -> tuple[float, float]:
-            right, up = transform.transform((x, y))
-            return float(right * unit), float(height - up * unit)
+        def placed(points: Points) -> Points:
+            # All at once: one by one, the points of two histograms take longer than the rest of a plot.
+            found = transform.transform(points).tolist()
+            return [(right * unit, height - up * unit) for right, up in found]
 
-        return cls(text, to_svg)
+        return cls(picture, placed)
 
     def with_points(self, points: Sequence[tuple[float, float, str]], name: str) -> "Drawn":
         """With a dot at each (x, y, colour), and `name` as its name for screen readers."""
-        dots = ""
-        for x, y, colour in points:
-            right, down = self.to_svg(x, y)
-            dots += f'<circle cx="{right:.2f}" cy="{down:.2f}" r="5" style="fill: {colour}; stroke: {INK}"/>'
+        places = self.placed([(x, y) for x, y, _ in points])
+        dots = "".join(
+            f'<circle cx="{right:.2f}" cy="{down:.2f}" r="5" style="fill: {colour}; stroke: {INK}"/>'
+            for (right, down), (_, _, colour) in zip(places, points, strict=True)
+        )
         return self._with(dots, name)
 
-    def with_lines(self, lines: Sequence[tuple[Sequence[tuple[float, float]], str]], name: str) -> "Drawn":
+    def with_lines(self, lines: Sequence[tuple[Points, str]], name: str) -> "Drawn":
         """With a line through each list of points, in a style of CSS, and `name` as its name."""
         paths = ""
         for points, style in lines:
-            corners = "L".join("{:.1f} {:.1f}".format(*self.to_svg(x, y)) for x, y in points)
+            corners = "L".join(f"{right:.1f} {down:.1f}" for right, down in self.placed(points))
             paths += f'<path d="M{corners}" style="{style}"/>'
         return self._with(paths, name)
 
-    def _with(self, shapes: str, name: str) -> "Drawn":
-        label = f'aria-label="{html.escape(name)}"'
-        text = self.text.replace("</svg>", f"{shapes}</svg>")
-        return Drawn(re.sub('aria-label="[^"]*"', lambda _: label, text, count=1), self.to_svg)
+    def _with(self, marks: str, name: str) -> "Drawn":
+        return Drawn(replace(self.drawn, marks=marks, name=name), self.placed)
+
+    def picture(self) -> Picture:
+        """What is sent of it."""
+        return self.drawn
 
     def svg(self) -> str:
-        """The SVG text."""
-        return self.text
+        """All of it as one SVG."""
+        return self.drawn.svg()
 
 
 def plot_axes(

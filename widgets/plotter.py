@@ -6,25 +6,46 @@ as long as much of the rest, and most pages open without a plot.
 """
 
 import asyncio
+import html
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Drawable", "Plot", "Plotter"]
+__all__ = ["Drawable", "Picture", "Plot", "Plotter"]
 
 _TURN = 0.0005  # seconds
 
 _log = logging.getLogger("attnlab")
 
 
-class Drawable(Protocol):
-    """What has an SVG text: a figure, or one that is drawn already."""
+@dataclass(frozen=True)
+class Picture:
+    """A plot in two parts: most of it stays while a control moves, and need not be sent and read again."""
+
+    ground: str
+    """An SVG with its name for screen readers."""
+    marks: str = ""
+    """Shapes of SVG that lie on it."""
+    name: str = ""
+    """The name with these marks, if it is another one."""
 
     def svg(self) -> str:
-        """The SVG, with its name for screen readers."""
+        """All of it as one SVG."""
+        text = self.ground.replace("</svg>", f"{self.marks}</svg>")
+        label = f'aria-label="{html.escape(self.name)}"'
+        return re.sub('aria-label="[^"]*"', lambda _: label, text, count=1) if self.name else text
+
+
+class Drawable(Protocol):
+    """A figure, or one that is drawn already."""
+
+    def picture(self) -> Picture:
+        """What is sent of it."""
 
 
 Plot = Callable[[], Drawable]
@@ -35,13 +56,13 @@ _worker = ThreadPoolExecutor(1, thread_name_prefix="attnlab-plots")
 
 
 class Plotter:
-    """Draws what is wanted last and hands it to `show` as {name: SVG}."""
+    """Draws what is wanted last and hands it to `show` as {name: picture}."""
 
-    def __init__(self, show: Callable[[Mapping[str, str]], None]) -> None:
+    def __init__(self, show: Callable[[Mapping[str, Picture]], None]) -> None:
         self._show = show
         self._wanted: Mapping[str, Plot] | None = None
         self._shown = False
-        self._drawing: Future[Mapping[str, str]] | None = None
+        self._drawing: Future[Mapping[str, Picture]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def draw(self, plots: Mapping[str, Plot]) -> None:
@@ -66,7 +87,7 @@ class Plotter:
     def stop(self) -> None:
         """Forgets what is wanted; what is being drawn is shown to nobody."""
         self._wanted = None
-        self._show = lambda svgs: None
+        self._show = lambda pictures: None
 
     def _start(self) -> None:
         try:
@@ -78,13 +99,13 @@ class Plotter:
             return
         self._loop, self._drawing = loop, _worker.submit(_drawn, wanted)
 
-        def done(drawn: "Future[Mapping[str, str]]") -> None:
+        def done(drawn: "Future[Mapping[str, Picture]]") -> None:
             with suppress(RuntimeError):  # the loop has been closed meanwhile
                 loop.call_soon_threadsafe(self._finished, drawn)
 
         self._drawing.add_done_callback(done)
 
-    def _finished(self, drawn: "Future[Mapping[str, str]]") -> None:
+    def _finished(self, drawn: "Future[Mapping[str, Picture]]") -> None:
         if drawn is not self._drawing:
             return  # `finish` was quicker, and may have shown a newer one
         self._drawing = None
@@ -92,8 +113,8 @@ class Plotter:
         self._start()
 
 
-def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
-    """SVG by name; a plot that can't be drawn is missing, the others are there."""
+def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, Picture]:
+    """Pictures by name; a plot that can't be drawn is missing, the others are there."""
     found = {}
     # Python lets a busy thread run for 5 ms before another has its turn; an update of the numbers needs
     # some ten turns. While something is drawn they come more often.
@@ -102,7 +123,7 @@ def _drawn(plots: Mapping[str, Plot]) -> Mapping[str, str]:
     try:
         for name, plot in plots.items():
             try:
-                found[name] = plot().svg()
+                found[name] = plot().picture()
             except Exception:
                 _log.exception("the plot %s could not be drawn", name)
     finally:

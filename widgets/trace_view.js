@@ -348,7 +348,7 @@ function createView(model, el, signal, shared) {
     paintTexts();
     const state = shared.isLate() ? "disconnected" : answer.state;
     for (const panel of panels.values())
-      panel.paint({ answer, state, step, stages, shapes, plots: model.get("plots") ?? {} });
+      panel.paint({ answer, state, step, stages, shapes, grounds: model.get("grounds"), plots: model.get("plots") });
     paintStatus(state);
     paintLinks();
     paintTags();

@@ -39,8 +39,10 @@ class TraceView(anywidget.AnyWidget):
     """The newest edits of the reader: {id, edits}; at most one request is under way."""
     selected = t.Dict(allow_none=True, default_value=None).tag(sync=True)
     """The chosen cell: {stage, index}, or None."""
+    grounds = t.Dict().tag(sync=True)
+    """Name of a plot → SVG. Plots come after the numbers, in messages of their own."""
     plots = t.Dict().tag(sync=True)
-    """Name → SVG. Plots come after the numbers, in messages of their own."""
+    """Name of a plot → {marks, name}: what lies on its ground, and its name if it is another one."""
     tracked = t.Dict().tag(sync=True)
     """Axis name → position of the row that is told in detail."""
     step = t.Int(0).tag(sync=True)

@@ -19,7 +19,7 @@ from attnlab.widgets import DropoutExplorable, ScalingExplorable
 from attnlab.widgets.dropout_plots import mean_plot, sum_plot
 from attnlab.widgets.figure import StageFigure
 from attnlab.widgets.plots import INK, Drawn, plot_axes
-from attnlab.widgets.plotter import Plot, Plotter
+from attnlab.widgets.plotter import Picture, Plot, Plotter
 
 SVG = "{http://www.w3.org/2000/svg}"
 HREF = "{http://www.w3.org/1999/xlink}href"
@@ -32,7 +32,7 @@ class Ready:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def svg(self) -> str:
+    def picture(self) -> str:
         return self.text
 
 
@@ -257,8 +257,10 @@ class TestFigures:
             for name in block["plots"]
         ]
         explorable.plotter.finish()
-        plots = explorable.view.plots
-        assert list(plots) == asked
+        assert list(explorable.view.plots) == list(explorable.view.grounds) == asked
+        plots = {name: made().svg() for name, made in explorable._last.plots.items()}
+        for name, sent in explorable.view.plots.items():
+            assert plots[name] == Picture(explorable.view.grounds[name], **sent).svg()
         assert len(asked) >= 2
         for svg in plots.values():
             root = ET.fromstring(svg)
@@ -373,7 +375,7 @@ class TestPoints:
         trace = explorable.trace
         dots = list(ET.fromstring(drawn.svg()).iter(f"{SVG}circle"))
         for dot, entropy in zip(dots, (trace.entropy_raw, trace.entropy_scaled), strict=True):
-            right, down = drawn.to_svg(d_k, float(entropy))
+            right, down = drawn.placed([(d_k, float(entropy))])[0]
             assert (float(dot.get("cx")), float(dot.get("cy"))) == pytest.approx((right, down), abs=0.006)
         name = ET.fromstring(drawn.svg()).get("aria-label")
         raw, scaled = (float(x) for x in (trace.entropy_raw, trace.entropy_scaled))

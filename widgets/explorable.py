@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import ipywidgets
 import traitlets as t
+from IPython.display import display
 from torch import Tensor
 
 from attnlab.engine import Stage, record
@@ -25,7 +26,7 @@ from attnlab.widgets.measure_text import measured
 from attnlab.widgets.plotter import Picture, Plotter
 from attnlab.widgets.read_only import plain
 from attnlab.widgets.result import Result
-from attnlab.widgets.still import numbers_text, still_html
+from attnlab.widgets.still import beside_widget, numbers_text, still_html
 from attnlab.widgets.trace_view import TraceView, answer
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Explorable(Edited):
         super().__init__()
         self.set_trait("name", name)
         self.add_class("attnlab-explorable")
+        self.add_class(f"attnlab-drawn-{self.model_id}")
         try:
             with self._batch():
                 self._apply(self._preset_values(preset or next(iter(self.presets))))
@@ -291,6 +293,14 @@ class Explorable(Edited):
         bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
         # For places that draw no widgets, such as an exported page: never an empty box.
         return bundle | {"text/html": self.still()}
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Shows the widget, and a still beside it for when the widget was kept and can't be drawn."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        display(bundle, raw=True)
+        still = beside_widget(self.still(), self.model_id)
+        # Marked, so that a page which always draws the widget can leave it out.
+        display({"text/html": still, "text/plain": ""}, metadata={"attnlab_still": True}, raw=True)
 
     def still(self) -> str:
         """What is shown where no widgets can be drawn, as HTML: the numbers, and how to make them move."""

@@ -601,7 +601,7 @@ class TestState:
         blocks = page.explorable.bar.clipboard["text"].split("\n\n")
         stages = page.explorable.attended if attention else page.explorable.trace
         assert [block.split(" · ")[0] for block in blocks] == [stage.name for stage in stages.stages()]
-        assert f"<caption>{'weights' if attention else 'grouped'} · batch 1 × " in page.explorable.still()
+        assert f"<figcaption>{'weights' if attention else 'grouped'} · batch 1 × " in page.explorable.still()
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,12 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
+from attnlab.explorables.channels import PromptChannels
+from attnlab.explorables.command import main
 from attnlab.explorables.kernels import WarmKernels
 from helpers.explorable_page import ExplorablePage
 from helpers.servers import Server, attnlab_pages, until
@@ -232,3 +235,19 @@ def test_only_pages_are_given_out(school: School) -> None:
     assert status(f"{school.url}nothing") == 404
     assert status(school.url) == 200
     assert status(school.url.replace("/school/room-1/", "/")) in (302, 404)
+
+
+def test_messages_of_a_kernel_leave_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    steps: list[object] = []
+    monkeypatch.setattr(PromptChannels.__mro__[1], "connect", lambda self: steps.append("connected"))
+    monkeypatch.setattr(KernelWebsocketHandler, "set_nodelay", lambda self, value: steps.append(value))
+    handler = KernelWebsocketHandler.__new__(KernelWebsocketHandler)
+    PromptChannels(websocket_handler=handler).connect()
+    assert steps == [True, "connected"]
+    # JupyterLab is told by its arguments.
+    given: list[str] = []
+    monkeypatch.setattr("jupyterlab.labapp.main", given.extend)
+    assert main(["lab", str(tmp_path / "notebooks"), "--no-browser"]) == 0
+    assert (
+        f"--ServerApp.kernel_websocket_connection_class={PromptChannels.__module__}.PromptChannels" in given
+    )

@@ -26,12 +26,14 @@ def sum_plot(table: MaskTableTrace, sample: SampleTrace | None) -> StageFigure:
     figure, axes = plot_axes(f"Row sums over all masks: {spread}", "row sum", "probability")
     width = float((sums[1:] - sums[:-1]).min()) if len(sums) > 1 else 1.0
     bars = 0.4 * max(width, float(sums.max() - sums.min()) / 60, 1e-3)
-    axes.bar((sums - bars / 2).tolist(), exact.tolist(), width=bars, color=_BLUE, label="all masks, exactly")
+    # Beside the share of the draws; alone, on the sum itself.
+    beside = bars / 2 if sample is not None else 0.0
+    axes.bar((sums - beside).tolist(), exact.tolist(), width=bars, color=_BLUE, label="all masks, exactly")
     if sample is not None:
         drawn = (sample.row_sum * 1e9).round() / 1e9
         share = (drawn[:, None] == sums).double().mean(dim=0)
         axes.bar(
-            (sums + bars / 2).tolist(),
+            (sums + beside).tolist(),
             share.tolist(),
             width=bars,
             color="none",

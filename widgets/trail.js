@@ -9,7 +9,11 @@ import { SVG } from "./elements.js";
  * @param {{x: number, y: number, width: number, height: number}} to
  */
 export function curve(from, to) {
-  const beside = Math.abs(to.x - from.x) > Math.abs(to.y - from.y);
+  const down = Math.abs(to.y - from.y);
+  // What stands far below goes down at once: sideways it would meet the numbers of its own row.
+  const beside = Math.abs(to.x - from.x) > down && down < 2 * Math.max(from.height, to.height);
+  // In one row the straight way would run through the numbers between: a little above them is room.
+  if (beside && down < (from.height + to.height) / 4) return hop(from, to);
   const ahead = beside ? Math.sign(to.x - from.x) : Math.sign(to.y - from.y);
   const edge = ({ x, y, width, height }, side) =>
     beside ? { x: x + (side * width) / 2, y } : { x, y: y + (side * height) / 2 };
@@ -18,10 +22,23 @@ export function curve(from, to) {
   const turn = beside
     ? [{ x: (a.x + b.x) / 2, y: a.y }, { x: (a.x + b.x) / 2, y: b.y }]
     : [{ x: a.x, y: (a.y + b.y) / 2 }, { x: b.x, y: (a.y + b.y) / 2 }];
-  const [start, ...rest] = [a, ...turn, b].map(({ x, y }) => `${rounded(x)} ${rounded(y)}`);
+  const [start, ...rest] = [a, ...turn, b].map(pair);
   return `M${start}C${rest.join(" ")}`;
 }
 
+const ROOM = 5;
+
+/** From the top of one cell over those between to the top of another. */
+function hop(from, to) {
+  const [a, b] = [from, to].map(({ x, y, height }) => ({ x, y: y - height / 2 }));
+  const above = Math.min(a.y, b.y) - ROOM;
+  const bend = Math.sign(b.x - a.x) * 2 * ROOM;
+  const [start, ...rest] = [a, { x: a.x, y: above }, { x: a.x, y: above }, { x: a.x + bend, y: above }].map(pair);
+  const end = [{ x: b.x, y: above }, { x: b.x, y: above }, b].map(pair);
+  return `M${start}C${rest.join(" ")}L${pair({ x: b.x - bend, y: above })}C${end.join(" ")}`;
+}
+
+const pair = ({ x, y }) => `${rounded(x)} ${rounded(y)}`;
 const rounded = (x) => Math.round(x * 10) / 10;
 
 /** The layer of curves over `root`. `paint` gets, for each tag, the elements it passes in order. */
@@ -83,6 +100,7 @@ export function trailLayer(root, signal) {
     layer,
     paint(tags) {
       passed = tags;
+      root.classList.toggle("attnlab-traced", tags.some(({ alone }) => !alone));
       soon();
     },
   };

@@ -14,6 +14,7 @@ from helpers.servers import Server
 from helpers.visits import Opened, Visits, run_notebook
 
 WIDTHS = (360, 800, 1440)
+MOST_STOPS = 120
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,20 @@ def test_a_copied_link_restores_everything(opened: Open, visits: Visits) -> None
     other = ExplorablePage(visits.open(link).page, "voila").wait_drawn()
     other.shows_cell(*opened.page.shows)
     assert stages(other) == stages(explorable)
+
+
+def test_tab_goes_through_the_page_and_is_never_lost(opened: Open) -> None:
+    if opened.host == "lab":
+        pytest.skip("what follows in a notebook is the notebook's")
+    explorable, page = opened.explorable, opened.visit.page
+    explorable.root.locator("select").first.focus()
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        active = page.locator("*:focus")
+        expect(active).to_have_count(1)  # not the body: that is where a lost keyboard ends
+        if active.evaluate("(element) => Boolean(element.closest('footer'))"):
+            return
+    raise AssertionError(f"the end of the page was not reached in {MOST_STOPS} stops")
 
 
 def test_it_fits_and_passes_the_audit(opened: Open) -> None:

@@ -178,12 +178,20 @@ class Edited(Stateful):
                     self.export(name, value)
             except MatrixError as error:
                 # Typed by the reader: told on the page, with the number that was refused.
-                self._refused = Refusal(sentence(str(error)), input=name, text=str(value))
+                self._refused = Refusal(self._refusal_of(name, str(error)), input=name, text=str(value))
                 self._refresh()
             except (KeyError, TypeError, ValueError, t.TraitError) as error:
                 _log.warning("a change of %r was refused: %s", name, error)
                 self._refresh()
         self.bar.ack = {"id": number, "nonce": nonce}
+
+    def _refusal_of(self, name: str, message: str) -> str:
+        """A refusal of a control. Symbols are written as on the screen: p is not P, and rho is ρ."""
+        labels = {c["name"]: c.get("label", "") for row in self.bar.controls for c in row}
+        symbol, named = labels.get(name, ""), f"{name}:"
+        if len(symbol) == 1 and message.startswith(named):
+            return f"{symbol}:{message.removeprefix(named).rstrip('.')}."
+        return sentence(message)
 
     # ------------------------------------------------------------ the link
 

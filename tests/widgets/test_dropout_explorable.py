@@ -139,7 +139,7 @@ class TestRefusals:
     def test_what_is_no_probability(self, value: Any, dropout: FrontEnd) -> None:
         dropout.control("p", value)
         assert dropout.answer["state"] == "invalid"
-        assert dropout.answer["message"].startswith("P: expected a number")
+        assert dropout.answer["message"].startswith("p: expected a number")
         assert dropout.explorable.code() == "DropoutExplorable()"
 
     @pytest.mark.parametrize(

@@ -14,6 +14,21 @@ torch.manual_seed(0)
 AttentionExplorable(**{name: torch.randn(16, 16).clamp(-9, 9) for name in "qkv"})
 """
 
+# The panel of a chosen number is open: each move is recorded and explained too.
+PANEL = """
+from attnlab.widgets import AttentionExplorable
+
+explorable = AttentionExplorable()
+explorable.view.selected = {"stage": "output", "index": [0, 0]}
+explorable
+"""
+
+LARGEST = """
+from attnlab.widgets import HeadSplitExplorable
+
+HeadSplitExplorable(batch=4, time=8, width=24, heads=8)
+"""
+
 SCALING = "from attnlab.widgets import ScalingExplorable\n\nScalingExplorable()"
 
 TRIVIAL = "import ipywidgets\n\nipywidgets.FloatText(1.0)"

@@ -198,10 +198,9 @@ class AttentionExplorable(Explorable):
         self.set_trait("trace", read_only_trace(trace))
         tensors = {stage.name: stage.tensor for stage in (*trace.stages(), *row.stages())}
         tensors["row_allowed"] = trace.allowed[self.query]
-        row_checks, blocked, fused = check_attention(trace)
         return Result(
             tensors=tensors,
-            checks=[(row_checks, 4), (blocked, 4), (fused, 5)],
+            make_checks=lambda: list(zip(check_attention(trace), (4, 4, 5), strict=True)),
             texts={
                 "scale": f"÷ √{q.shape[1]}" if self.scale else "× 1",
                 "mask": "mask" if self.causal else "no mask",

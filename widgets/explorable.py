@@ -186,9 +186,8 @@ class Explorable(Edited):
 
     def _computed(self) -> Result:
         self._plain = {n: plain(getattr(self, n)) for n in self._inputs}
-        if not self._ready or self.view.selected is None:
-            return self.compute()
-        return self._recorded()
+        result = self._recorded() if self._ready and self.view.selected is not None else self.compute()
+        return replace(result, checks=[*result.checks, *result.make_checks()])
 
     def _recorded(self) -> Result:
         with record() as tape:

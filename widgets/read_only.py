@@ -75,9 +75,10 @@ def read_only(tensor: Tensor) -> ReadOnlyTensor:
 def read_only_trace(trace: AnyTrace) -> AnyTrace:
     """`trace` with read-only views of its tensors."""
     fields = {field.name: getattr(trace, field.name) for field in dataclasses.fields(trace)}
-    protected = {
-        n: v.detach().as_subclass(ReadOnlyTensor) for n, v in fields.items() if isinstance(v, Tensor)
-    }
+    with torch._C.DisableTorchFunction():  # no call of the computation: a recorder has nothing to remember
+        protected = {
+            n: v.detach().as_subclass(ReadOnlyTensor) for n, v in fields.items() if isinstance(v, Tensor)
+        }
     return dataclasses.replace(trace, **protected)
 
 

@@ -1,6 +1,6 @@
 """Result: what an explorable computed, and what is said of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ class Result:
     tensors: Mapping[str, Tensor]
     checks: Sequence[tuple[Check, int]] = ()
     """Each check with the step from which on it can be made; 0 = always."""
+    make_checks: Callable[[], Sequence[tuple[Check, int]]] = tuple
+    """Makes more of them after the recording: they are on no stage, and to remember them takes time."""
     texts: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     limits: Mapping[str, int] = field(default_factory=dict)

@@ -112,6 +112,7 @@ function createView(model, el, signal, shared) {
   let byElement = new WeakMap();
   let contexts = {};
   let pointed = null;
+  let marked = true;
   let editing = null;
   let busyTimer = null;
   let canvases = [];
@@ -391,7 +392,11 @@ function createView(model, el, signal, shared) {
     const chosen = model.get("selected");
     const cell = pointed ?? focusedCell() ?? selectedCell(chosen);
     const at = cell && place(cell);
-    for (const { rows } of grids)
+    // Thousands of cells are not asked again whether they are marked, as long as none is.
+    const marks = Boolean(at || chosen);
+    const asked = marks || marked ? grids : [];
+    marked = marks;
+    for (const { rows } of asked)
       for (const cells of rows)
         for (const other of cells) {
           const { axes } = stages[other.stage];
@@ -403,15 +408,15 @@ function createView(model, el, signal, shared) {
           if (selected) other.td.setAttribute("aria-selected", "true");
           else other.td.removeAttribute("aria-selected");
         }
-    paintOperands(chosen, at);
+    paintOperands(chosen, at, asked);
     paintReadout(cell ?? null);
   }
 
   /** The cells that the chosen number came from, by its formula, and the panel that shows it. */
-  function paintOperands(chosen, at) {
+  function paintOperands(chosen, at, asked) {
     const explanation = answer.explanation?.stage === chosen?.stage ? answer.explanation : null;
     const operands = new Set(explanation?.operands.map(([stage, index]) => `${stage} ${ravel(index, shapes[stage])}`));
-    for (const { rows } of grids)
+    for (const { rows } of asked)
       for (const cells of rows)
         for (const cell of cells)
           cell.td.classList.toggle("attnlab-operand", operands.has(`${cell.stage} ${cell.flat}`));

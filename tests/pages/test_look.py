@@ -166,6 +166,36 @@ def test_chosen_theme_stays(visits: Visits, pages: Server) -> None:
     expect(page.locator("html")).to_have_attribute("data-attnlab-theme", "light")
 
 
+def test_lecture_size_enlarges_everything_and_stays(visits: Visits, pages: Server) -> None:
+    page = visits.open(f"{pages.url}heads").page
+    explorable = ExplorablePage(page, "voila").wait_drawn()
+    heights = """() => ["h1", ".attnlab-select", ".attnlab-cell"].map(
+      (part) => document.querySelector(part).getBoundingClientRect().height)"""
+    before = page.evaluate(heights)
+    button = page.get_by_role("button", name="Lecture size")
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    for small, large in zip(before, page.evaluate(heights), strict=True):
+        assert large / small > 1.3
+    fits(page)
+    audit(page)
+    # A curve still ends at its cell.
+    page.wait_for_function("""() => {
+      const paths = [...document.querySelectorAll(".attnlab-trail path")];
+      const cells = [...document.querySelectorAll('[data-tag="first"]')];
+      if (paths.length !== cells.length - 1) return false;
+      const [path] = paths;
+      const end = path.getPointAtLength(path.getTotalLength()).matrixTransform(path.getScreenCTM());
+      const box = cells[1].getBoundingClientRect();
+      const inside = (at, from, to) => at >= from - 3 && at <= to + 3;
+      return inside(end.x, box.left, box.right) && inside(end.y, box.top, box.bottom);
+    }""")
+    picture(page, "heads-lecture")
+    page.reload()
+    explorable.wait_drawn()
+    expect(page.locator("html")).to_have_attribute("data-attnlab-size", "lecture")
+
+
 def test_page_does_not_jump(explorable: ExplorablePage) -> None:
     explorable.focus("v", 0)  # what explains itself comes and goes with the choice, below the grids
     before, scrolled = explorable.boxes(), explorable.page.evaluate("scrollY")

@@ -1,37 +1,48 @@
-// The light/dark button of every page. The head's inline script has chosen the theme already.
+// The buttons of every page: light or dark, and lecture size. The head's inline script has chosen both already.
 addEventListener("DOMContentLoaded", () => {
   const root = document.documentElement;
-  const button = document.querySelector("[data-attnlab-theme-toggle]");
 
-  const show = (theme) => {
-    root.dataset.attnlabTheme = theme;
-    document.body.dataset.jpThemeLight = String(theme !== "dark");
-    button?.setAttribute("aria-pressed", String(theme === "dark"));
-  };
-  const remembered = () => {
+  const remembered = (key) => {
     try {
-      return localStorage.getItem("attnlab-theme");
+      return localStorage.getItem(key);
     } catch {
       return null; // storage is blocked in some frames
     }
   };
 
-  show(root.dataset.attnlabTheme);
-  button?.addEventListener("click", () => {
-    const theme = root.dataset.attnlabTheme === "dark" ? "light" : "dark";
-    show(theme);
-    try {
-      localStorage.setItem("attnlab-theme", theme);
-    } catch {
-      /* then the choice holds for this page only */
-    }
+  /** A button between two values that is pressed at the second; this and other tabs remember the choice. */
+  function choice(name, key, [plain, pressed], present, apply) {
+    const button = document.querySelector(`[data-attnlab-${name}-toggle]`);
+    const show = (value) => {
+      apply(value);
+      button?.setAttribute("aria-pressed", String(value === pressed));
+    };
+    show(present());
+    button?.addEventListener("click", () => {
+      const value = present() === pressed ? plain : pressed;
+      show(value);
+      try {
+        localStorage.setItem(key, value);
+      } catch {
+        /* then the choice holds for this page only */
+      }
+    });
+    addEventListener("storage", (event) => {
+      if (event.key === key && event.newValue) show(event.newValue);
+    });
+    return show;
+  }
+
+  const showTheme = choice("theme", "attnlab-theme", ["light", "dark"], () => root.dataset.attnlabTheme, (theme) => {
+    root.dataset.attnlabTheme = theme;
+    document.body.dataset.jpThemeLight = String(theme !== "dark");
   });
-  // Follow the system, and the reader's other tabs, as long as they say something.
+  choice("size", "attnlab-size", ["page", "lecture"], () => root.dataset.attnlabSize, (size) => {
+    root.dataset.attnlabSize = size;
+  });
+  // Follow the system as long as the reader has said nothing.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
-    if (!remembered()) show(event.matches ? "dark" : "light");
-  });
-  addEventListener("storage", (event) => {
-    if (event.key === "attnlab-theme" && event.newValue) show(event.newValue);
+    if (!remembered("attnlab-theme")) showTheme(event.matches ? "dark" : "light");
   });
   // On a narrow screen the navigation scrolls sideways; begin where the reader is.
   const list = document.querySelector(".attnlab-nav ul");

@@ -14,8 +14,8 @@ export function stepFor(event, base) {
 }
 
 /**
- * Follows a pointer that went down on an editable cell. Sideways movement changes the number; a
- * press without movement selects the cell.
+ * Follows a pointer that went down on an editable cell. Sideways movement changes the number, Escape
+ * puts it back; a press without movement selects the cell.
  */
 export function scrub(event, cell, { value, step, limit, change, done, tap, signal }) {
   if (event.button !== 0) return;
@@ -43,6 +43,17 @@ export function scrub(event, cell, { value, step, limit, change, done, tap, sign
     if (moved) done();
     else if (last.type === "pointerup") tap();
   };
+  cell.addEventListener(
+    "keydown",
+    (key) => {
+      if (key.key !== "Escape" || !moved) return;
+      key.stopPropagation();
+      controller.abort();
+      if (last !== value) change(value);
+      done();
+    },
+    options,
+  );
   cell.addEventListener("pointerup", end, options);
   cell.addEventListener("pointercancel", end, options);
 }

@@ -198,6 +198,20 @@ def test_tracked_query_chooses_the_row_that_is_told_and_changes_no_number(explor
     expect(tracked).to_have_text("1")
 
 
+def test_escape_takes_a_drag_back(explorable: ExplorablePage) -> None:
+    explorable.type_into("q", 0, "5")
+    explorable.shows_cell("scores", 0, "5.0000")
+    x, y = explorable.grab("k", 0)
+    explorable.page.mouse.move(x + 40, y)
+    explorable.shows_cell("scores", 0, "10.0000")
+    explorable.page.keyboard.press("Escape")
+    explorable.shows_cell("scores", 0, "5.0000")
+    explorable.page.mouse.move(x + 80, y)
+    explorable.page.mouse.up()
+    explorable.press("undo")  # the step before the drag, which left none
+    explorable.shows("scores", SCORES)
+
+
 def test_sizes_grow_and_shrink_together(explorable: ExplorablePage) -> None:
     explorable.resize("d_k", 1)
     explorable.shows("q", [["1.0000", "0", "0"], ["0", "1.0000", "0"], ["1.0000", "1.0000", "0"]])

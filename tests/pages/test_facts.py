@@ -294,6 +294,14 @@ def test_any_number_of_any_stage_can_be_followed(at: At) -> None:
 # ---------------------------------------------------------------- memory
 
 
+def test_operations_are_seen_whole(at: At) -> None:
+    memory = choose(at("memory"), "view of transposed heads")
+    fields = memory.root.locator(".attnlab-chain-item input")
+    expect(fields).to_have_count(3)
+    for field in fields.all():
+        assert field.evaluate("(input) => input.scrollWidth <= input.clientWidth"), field.input_value()
+
+
 @pytest.mark.parametrize(
     ("preset", "told"),
     [

@@ -97,9 +97,7 @@ class ScalingExplorable(Explorable):
                 Toggle("model_width", "mistake: √(heads · dₖ)"),
                 Command("redraw", "draw again", end=False),
             ],
-            [
-                *self.number_controls(),
-            ],
+            self.number_controls(),
         ]
 
     def stages(self) -> dict[str, dict[str, Any]]:

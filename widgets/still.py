@@ -26,8 +26,8 @@ def beside_widget(still: str, model_id: str) -> str:
     """
     place, drawn = f".attnlab-still-{model_id}", f"body:has(.attnlab-drawn-{model_id})"
     return (
-        "<style>@keyframes attnlab-wait { from { max-height: 0; visibility: hidden } } "
-        f"{place} {{ animation: attnlab-wait 2s step-end; overflow: hidden }} "
+        "<style>@keyframes attnlab-still-late { from { max-height: 0; visibility: hidden } } "
+        f"{place} {{ animation: attnlab-still-late 2s step-end; overflow: hidden }} "
         f"{drawn} {place}, {drawn} .jp-OutputArea-child:has({place}) {{ display: none }}</style>"
         f'<div class="attnlab-still {place[1:]}">{still}</div>'
     )

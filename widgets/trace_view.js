@@ -39,9 +39,13 @@ export default () => {
   let gesture = 0;
   let echo = null;
 
-  function repaint() {
+  function endEcho() {
     clearTimeout(echo);
     echo = null;
+  }
+
+  function repaint() {
+    endEcho();
     views.forEach((view) => view.paint());
   }
 
@@ -63,8 +67,7 @@ export default () => {
       const onAnswer = () => {
         const { ack, nonce } = model.get("answer");
         requests.answered(ack, nonce);
-        clearTimeout(echo);
-        echo = null;
+        endEcho();
       };
       model.on("change:answer", onAnswer);
       return () => model.off("change:answer", onAnswer);
@@ -363,7 +366,7 @@ function createView(model, el, signal, shared) {
       flag = make("span", "attnlab-flag");
       line.cells[0].append(" ", flag);
     }
-    flag.textContent = text;
+    setText(flag, text);
   }
 
   const paintTexts = () => textBoxes.paint(answer, values, shapes);

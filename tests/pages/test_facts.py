@@ -182,7 +182,7 @@ def test_variance_is_the_width_and_one_when_scaled(d_k: int, low: float, high: f
     expect(scaling.control("d_k-shown")).to_have_text(str(d_k))
     expect(slider).to_have_attribute("aria-valuetext", str(d_k))
     expect(scaling.root.locator('[data-plot="scores"] svg')).to_have_attribute(
-        "aria-label", re.compile(rf"width {d_k}:"), timeout=15_000
+        "aria-label", re.compile(f"width {d_k}:"), timeout=15_000
     )
     raw, scaled = scaling.numbers("variance_raw")[0][0], scaling.numbers("variance_scaled")[0][0]
     assert raw

@@ -10,16 +10,21 @@ addEventListener("DOMContentLoaded", () => {
     }
   };
 
-  /** A button between two values that is pressed at the second; this and other tabs remember the choice. */
-  function choice(name, key, [plain, pressed], present, apply) {
+  /**
+   * A button between two values of `property` of the page, pressed at the second. This and other tabs remember
+   * the choice; `also` does what else belongs to it.
+   */
+  function choice(name, property, [plain, pressed], also = () => {}) {
+    const key = `attnlab-${name}`;
     const button = document.querySelector(`[data-attnlab-${name}-toggle]`);
     const show = (value) => {
-      apply(value);
+      root.dataset[property] = value;
       button?.setAttribute("aria-pressed", String(value === pressed));
+      also(value);
     };
-    show(present());
+    show(root.dataset[property]);
     button?.addEventListener("click", () => {
-      const value = present() === pressed ? plain : pressed;
+      const value = root.dataset[property] === pressed ? plain : pressed;
       show(value);
       try {
         localStorage.setItem(key, value);
@@ -33,13 +38,10 @@ addEventListener("DOMContentLoaded", () => {
     return show;
   }
 
-  const showTheme = choice("theme", "attnlab-theme", ["light", "dark"], () => root.dataset.attnlabTheme, (theme) => {
-    root.dataset.attnlabTheme = theme;
+  const showTheme = choice("theme", "attnlabTheme", ["light", "dark"], (theme) => {
     document.body.dataset.jpThemeLight = String(theme !== "dark");
   });
-  choice("size", "attnlab-size", ["page", "lecture"], () => root.dataset.attnlabSize, (size) => {
-    root.dataset.attnlabSize = size;
-  });
+  choice("size", "attnlabSize", ["page", "lecture"]);
   // Follow the system as long as the reader has said nothing.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
     if (!remembered("attnlab-theme")) showTheme(event.matches ? "dark" : "light");

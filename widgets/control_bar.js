@@ -1,7 +1,7 @@
 // ControlBar: native inputs, selects and buttons with real labels, declared by the kernel as data.
 // It also keeps the state of its explorable in the page's address, where the page is its own.
 
-import { fill, keepKeys, make, setAttribute, setText } from "./elements.js";
+import { fill, keepKeys, make, setAttribute, setText, setValue } from "./elements.js";
 import { plainNumber } from "./numbers.js";
 import { modelRequests } from "./requests.js";
 
@@ -74,11 +74,10 @@ export default () => {
 
   return {
     initialize({ model }) {
-      requests = modelRequests(model);
+      requests = modelRequests(model, () => views.forEach((view) => view.paint()));
       const onAck = () => {
         const { id, nonce } = model.get("ack");
         requests.answered(id, nonce);
-        views.forEach((view) => view.paint());
       };
       const onAddress = () => {
         // When the hand rests: browsers limit how often an address may change, and fetch the page's icon again.
@@ -103,7 +102,6 @@ export default () => {
     render({ model, el, signal }) {
       const push = (name, value, gesture) => {
         requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) }, name);
-        views.forEach((view) => view.paint());
       };
       const view = createBar(model, el, signal, { push, unanswered: requests.unanswered, address: () => addressOf(model) });
       views.add(view);
@@ -175,7 +173,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     const note = make("span", "attnlab-control-note");
     holder.append(element, note);
     painters.push(() => {
-      element.value = valueOf(name);
+      setValue(element, valueOf(name));
       setText(note, model.get("notes")[name] ?? "");
     });
     return holder;
@@ -242,11 +240,11 @@ function createBar(model, el, signal, { push, unanswered, address }) {
       const value = valueOf(name);
       const at = nearest(Number(value));
       const text = values[at] === Number(value) ? texts[at] : plainNumber(Number(value));
-      range.value = at;
+      setValue(range, at);
       setAttribute(range, "aria-valuetext", text);
       if (!typed) setText(shown, text);
       // What was typed stays until it is answered, and in the field as long as it has the keyboard.
-      else if (!unanswered.has(name) && root.getRootNode().activeElement !== shown) shown.value = text;
+      else if (!unanswered.has(name) && root.getRootNode().activeElement !== shown) setValue(shown, text);
     });
     return holder;
   }
@@ -261,7 +259,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     field.addEventListener("change", () => push(name, field.value.trim()));
     holder.append(make("span", "attnlab-label", label), field);
     painters.push(() => {
-      if (!unanswered.has(name) && root.getRootNode().activeElement !== field) field.value = valueOf(name);
+      if (!unanswered.has(name) && root.getRootNode().activeElement !== field) setValue(field, valueOf(name));
     });
     return holder;
   }

@@ -157,33 +157,35 @@ class Edited(Stateful):
     def _on_bar_request(self, change: Any) -> None:
         number, nonce, edits = _received(change["new"])
         self._refused = None
-        for edit in edits:
-            name, value = str(edit.get("name")), edit.get("value")
-            try:
-                if name in ("undo", "redo", "reset") or name in self.commands():
-                    # The last moves of a drag may still be on their way from the view: what was pressed
-                    # after them must not be undone by them.
-                    self._taken_back = self._gesture
-                    with self._batch(record=name not in ("undo", "redo")):
-                        self._command(name)
-                elif name == "preset":
-                    with self._batch():
-                        self._apply(self._preset_values(str(value)))
-                elif name in self._switches or name in self._options:
-                    gesture = (nonce, edit["gesture"]) if "gesture" in edit else None
-                    with self._batch(gesture=gesture):
-                        setattr(self, name, value)
-                        self.follow(name)
-                else:
-                    self.export(name, value)
-            except MatrixError as error:
-                # Typed by the reader: told on the page, with the number that was refused.
-                self._refused = Refusal(self._refusal_of(name, str(error)), input=name, text=str(value))
-                self._refresh()
-            except (KeyError, TypeError, ValueError, t.TraitError) as error:
-                _log.warning("a change of %r was refused: %s", name, error)
-                self._refresh()
-        self.bar.ack = {"id": number, "nonce": nonce}
+        with self.bar.hold_sync():  # what changed and that it was dealt with: one message, one frame
+            for edit in edits:
+                self._change(str(edit.get("name")), edit.get("value"), (nonce, edit.get("gesture")))
+            self.bar.ack = {"id": number, "nonce": nonce}
+
+    def _change(self, name: str, value: Any, gesture: tuple[str, Any]) -> None:
+        try:
+            if name in ("undo", "redo", "reset") or name in self.commands():
+                # The last moves of a drag may still be on their way from the view: what was pressed
+                # after them must not be undone by them.
+                self._taken_back = self._gesture
+                with self._batch(record=name not in ("undo", "redo")):
+                    self._command(name)
+            elif name == "preset":
+                with self._batch():
+                    self._apply(self._preset_values(str(value)))
+            elif name in self._switches or name in self._options:
+                with self._batch(gesture=None if gesture[1] is None else gesture):
+                    setattr(self, name, value)
+                    self.follow(name)
+            else:
+                self.export(name, value)
+        except MatrixError as error:
+            # Typed by the reader: told on the page, with the number that was refused.
+            self._refused = Refusal(self._refusal_of(name, str(error)), input=name, text=str(value))
+            self._refresh()
+        except (KeyError, TypeError, ValueError, t.TraitError) as error:
+            _log.warning("a change of %r was refused: %s", name, error)
+            self._refresh()
 
     def _refusal_of(self, name: str, message: str) -> str:
         """A refusal of a control. Symbols are written as on the screen: p is not P, and rho is ρ."""

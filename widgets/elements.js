@@ -43,6 +43,10 @@ export function setAttribute(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
+export function setValue(field, value) {
+  if (field.value !== String(value)) field.value = value;
+}
+
 /** The text of nodes and strings, one after the other. */
 export const textOf = (pieces) => pieces.map((piece) => piece.textContent ?? piece).join("");
 

@@ -2,16 +2,18 @@
 // most one computation to do and one waiting, and the last value is always sent.
 
 const PATIENCE_MS = 10_000;
+const ECHO_MS = 32;
 
 /**
  * The requests of one widget, which all its displays share. They go out through the trait `request`, under
  * a nonce of this page: several pages may show one widget. `unanswered` holds what was asked and not yet
- * dealt with, under the key it was given, so that it can be shown at once.
+ * dealt with, under the key it was given; `show` is called when it should be seen before its answer.
  */
-export function modelRequests(model, onLate = () => {}) {
+export function modelRequests(model, show, onLate = () => {}) {
   const nonce = Math.random().toString(36).slice(2);
   const unanswered = new Map();
   let sending = false;
+  let echo = null;
   const requests = createRequests(
     (request) => {
       sending = true;
@@ -27,10 +29,18 @@ export function modelRequests(model, onLate = () => {}) {
     push(edit, shownAs) {
       const id = requests.push(edit);
       if (shownAs !== undefined) unanswered.set(shownAs, { ...edit, id });
+      // What was grabbed follows the hand also while the kernel computes. Mostly it has answered by then, and
+      // one frame shows everything; two frames, one after the other, would only be later.
+      echo ??= setTimeout(() => {
+        echo = null;
+        show();
+      }, ECHO_MS);
       return id;
     },
     /** The kernel has dealt with request `id` of the page `by`. */
     answered(id, by) {
+      clearTimeout(echo);
+      echo = null;
       if (by !== nonce) return;
       for (const [key, edit] of unanswered) if (edit.id <= id) unanswered.delete(key);
       requests.settle(id);

@@ -112,8 +112,8 @@ export function stageCanvas(name, spec, shape, words, { point, choose, signal })
     drawing.lineWidth = 1;
     for (let flat = 0; flat < values.length; flat++) {
       const value = values[flat];
-      const masked = Boolean(context.masked?.(flat));
-      const look = lookOf({ value, reached: context.reached, masked, dropped: Boolean(context.dropped?.(flat)) });
+      const masked = isMasked(context, flat);
+      const look = lookOf({ value, reached: context.reached, masked, dropped: isDropped(context, flat) });
       const [x, y] = corner(flat);
       if (look === "number") {
         const share = context.largest ? value / context.largest : 0;

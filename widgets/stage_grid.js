@@ -4,6 +4,7 @@
 import { facetsOf, unravel, wrapped } from "./axes.js";
 import { fill, make, setText } from "./elements.js";
 import { formatNumber, lookOf } from "./numbers.js";
+import { isDropped, isMasked } from "./stage_context.js";
 
 export const axisName = (words, axis) => words.axes?.[axis] ?? axis;
 
@@ -188,8 +189,8 @@ export function paintCell(cell, value, context) {
   const look = lookOf({
     value,
     reached: context.reached,
-    masked: Boolean(context.masked?.(flat)),
-    dropped: Boolean(context.dropped?.(flat)),
+    masked: isMasked(context, flat),
+    dropped: isDropped(context, flat),
   });
   const text = look === "unreached" ? "·" : formatNumber(value, context.decimals);
   if (cell.text !== text) {

@@ -1,7 +1,7 @@
 // TraceView: draws the stages of a trace as linked grids of numbers and sends edits to the kernel.
 // Uses only the widget model (get, set, on, off, save_changes) and the element it is given.
 
-import { exactNumber, largestFinite, plainNumber, stepped } from "./numbers.js";
+import { exactNumber, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel, unravel } from "./axes.js";
 import { modelRequests } from "./requests.js";
 import { keepKeys, make, replaceAround, setAttribute, setText, textOf } from "./elements.js";
@@ -13,23 +13,13 @@ import { explanationPanel } from "./explanation.js";
 import { isCurrent, messageLine } from "./message_line.js";
 import { plotRow } from "./plots.js";
 import { sizeButtons } from "./size_buttons.js";
+import { contextsOf, numbersOf, paintsSame } from "./stage_context.js";
 import { sortable } from "./table_sort.js";
 import { trailLayer } from "./trail.js";
 import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
 const STEP = 0.1;
 const BUSY_MS = 300;
-const ECHO_MS = 32;
-
-/** Numbers of a stage from the bytes of the answer, whatever the alignment of the buffer. */
-export function numbersOf({ dtype, data }) {
-  const bytes = data instanceof DataView ? data : new DataView(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength);
-  const copy = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-  if (dtype === "float64") return new Float64Array(copy);
-  if (dtype === "float32") return new Float32Array(copy);
-  if (dtype === "bool") return new Uint8Array(copy);
-  throw new Error(`expected float64, float32 or bool, got ${dtype}`);
-}
 
 export default () => {
   // What all displays of one widget share: the requests, and the edits that have no answer yet.
@@ -37,29 +27,15 @@ export default () => {
   let requests;
   let late = false;
   let gesture = 0;
-  let echo = null;
 
-  function endEcho() {
-    clearTimeout(echo);
-    echo = null;
-  }
+  const repaint = () => views.forEach((view) => view.paint());
 
-  function repaint() {
-    endEcho();
-    views.forEach((view) => view.paint());
-  }
-
-  function edit(change) {
-    const id = requests.push({ gesture, ...change }, change.value === undefined ? undefined : `${change.input} ${change.index}`);
-    // What was grabbed follows the hand also while the kernel computes. Mostly it has answered by then, and
-    // one frame shows everything; two frames, one after the other, would only be later.
-    echo ??= setTimeout(repaint, ECHO_MS);
-    return id;
-  }
+  const edit = (change) =>
+    requests.push({ gesture, ...change }, change.value === undefined ? undefined : `${change.input} ${change.index}`);
 
   return {
     initialize({ model }) {
-      requests = modelRequests(model, (isLate) => {
+      requests = modelRequests(model, repaint, (isLate) => {
         if (late === isLate) return;
         late = isLate;
         repaint();
@@ -67,7 +43,6 @@ export default () => {
       const onAnswer = () => {
         const { ack, nonce } = model.get("answer");
         requests.answered(ack, nonce);
-        endEcho();
       };
       model.on("change:answer", onAnswer);
       return () => model.off("change:answer", onAnswer);
@@ -113,9 +88,12 @@ function createView(model, el, signal, shared) {
   let operations = [];
   let tableTitles = [];
   let byElement = new WeakMap();
+  let byStage = new Map();
   let contexts = {};
+  let moved = new Set();
   let pointed = null;
   let marked = true;
+  let wronged = false;
   let editing = null;
   let busyTimer = null;
   let canvases = [];
@@ -130,7 +108,7 @@ function createView(model, el, signal, shared) {
     revert: () => shared.edit({ command: "revert" }),
   });
 
-  const cellsOf = (name) => grids.flatMap((grid) => grid.rows.flat()).filter((cell) => cell.stage === name);
+  const cellsOf = (name) => byStage.get(name) ?? [];
   const cellAt = (event) => byElement.get(event.target.closest?.(".attnlab-cell"));
   const indexOf = (cell) => unravel(cell.flat, shapes[cell.stage]);
   /** Axes that a stage doesn't have because it is about the tracked position only. */
@@ -145,10 +123,11 @@ function createView(model, el, signal, shared) {
 
   function takeAnswer(next) {
     answer = next;
+    const before = values;
     values = {};
     shapes = {};
     for (const [name, array] of Object.entries(next.arrays)) {
-      values[name] = numbersOf(array);
+      values[name] = numbersOf(array, before[name]);
       shapes[name] = array.shape;
     }
     slopes = Object.fromEntries(Object.entries(next.gradients ?? {}).map(([name, array]) => [name, numbersOf(array)]));
@@ -188,13 +167,18 @@ function createView(model, el, signal, shared) {
     operations = [];
     tableTitles = [];
     byElement = new WeakMap();
+    byStage = new Map();
+    contexts = {};
     const blocks = model.get("layout_blocks").map(blockElement);
     replaceAround(root, [...blocks.filter(Boolean), trail.layer]);
     keepKeys(root, ".attnlab-cell, button, summary, textarea");
     panels = new Map([...panels].filter(([, { element }]) => root.contains(element)));
     ({ readout, explanation: explained } = Object.fromEntries([...panels.values()].map((panel) => [panel.name, panel])));
-    for (const grid of grids)
-      for (const line of grid.rows) for (const cell of line) byElement.set(cell.td, cell);
+    for (const cell of grids.flatMap(({ rows }) => rows.flat())) {
+      byElement.set(cell.td, cell);
+      if (!byStage.has(cell.stage)) byStage.set(cell.stage, []);
+      byStage.get(cell.stage).push(cell);
+    }
     for (const { rows } of grids) rows[0][0].td.tabIndex = 0;
     if (focused) focusAgain(focused);
     if (held && shapes[held.stage] && held.index.every((i, axis) => i < shapes[held.stage][axis])) {
@@ -300,36 +284,19 @@ function createView(model, el, signal, shared) {
     const decimals = model.get("decimals");
     root.style.setProperty("--attnlab-decimals", decimals);
     const tracked = model.get("tracked");
-    const largest = {};
-    for (const [name, spec] of Object.entries(stages))
-      if (spec.ramp && values[name]) (largest[spec.group] ??= []).push(values[name]);
-    for (const group of Object.keys(largest)) largest[group] = largestFinite(largest[group]);
-    // Weights end at 1; what dropout has made larger stretches the ramp of all that stands beside it.
-    const endOf = ({ ramp, group }) => (ramp === "unit" ? Math.max(1, largest[group] ?? 0) : largest[group]);
-    const steepest = largestFinite(Object.values(slopes));
-    contexts = {};
-    for (const [name, spec] of Object.entries(stages)) {
-      if (!values[name]) continue;
-      const allowed = spec.masked && values[spec.masked];
-      const keep = spec.dropped && values[spec.dropped];
-      contexts[name] = {
-        reached: !spec.step || !step || spec.step <= step,
-        decimals: answer.arrays[name]?.dtype === "bool" || spec.whole ? 0 : decimals,
-        words,
-        ramp: spec.ramp,
-        largest: endOf(spec),
-        slopes: slopes[name],
-        steepest,
-        bars: spec.bars,
-        tint: spec.tint && values[spec.tint],
-        masked: allowed && ((flat) => allowed[flat % allowed.length] === 0),
-        dropped: keep && ((flat) => keep[flat % keep.length] === 0),
-      };
-    }
+    const painted = contexts;
+    let steepest;
+    ({ contexts, steepest } = contextsOf({ stages, values, slopes, answer, step, decimals, words }));
+    // A page may have thousands of cells, of which a step changes a few.
+    const moving = new Set([...shared.unanswered.values()].map(({ input }) => input));
+    const fresh = new Set(
+      Object.keys(contexts).filter((name) => moving.has(name) || moved.has(name) || !paintsSame(painted[name], contexts[name])),
+    );
+    moved = moving;
     for (const { grid, rows, rowAxis } of grids)
       rows.forEach((cells, i) => {
         for (const cell of cells)
-          if (editing?.cell !== cell) paintCell(cell, valueOf(cell.stage, cell.flat), contexts[cell.stage]);
+          if (fresh.has(cell.stage) && editing?.cell !== cell) paintCell(cell, valueOf(cell.stage, cell.flat), contexts[cell.stage]);
         const line = cells[0].td.parentElement;
         line.classList.toggle("attnlab-tracked", tracked[rowAxis] === (cells.position ?? i));
         const flag = stages[cells[0].stage].flag;
@@ -379,15 +346,13 @@ function createView(model, el, signal, shared) {
       delete root.dataset.busy;
     } else if (!busyTimer) busyTimer = setTimeout(() => (root.dataset.busy = "true"), BUSY_MS);
     root.classList.toggle("attnlab-stale", !isCurrent(state));
-    const wrong = answer.wrong;
-    for (const { rows } of grids)
-      for (const cells of rows)
-        for (const cell of cells)
-          if (stages[cell.stage].editable)
-            cell.td.classList.toggle(
-              "attnlab-wrong",
-              Boolean(wrong && wrong.inputs.includes(cell.stage) && (wrong.row ?? indexOf(cell).at(-2)) === indexOf(cell).at(-2)),
-            );
+    const { wrong } = answer;
+    for (const name of wrong || wronged ? Object.keys(stages).filter((stage) => stages[stage].editable) : [])
+      for (const cell of cellsOf(name)) {
+        const row = indexOf(cell).at(-2);
+        cell.td.classList.toggle("attnlab-wrong", Boolean(wrong?.inputs.includes(name) && (wrong.row ?? row) === row));
+      }
+    wronged = Boolean(wrong);
   }
 
   /** Where the reader points or has selected, and every cell that belongs to it. */
@@ -435,8 +400,7 @@ function createView(model, el, signal, shared) {
   /** Tagged elements: their cells are outlined twice and joined by a curve. */
   function paintTags() {
     const tags = answer.tags ?? [];
-    for (const td of tagged) delete td.dataset.tag;
-    tagged = [];
+    const names = new Map();
     trail.paint(
       tags.map(({ cells, tag, alone }) => ({
         tag,
@@ -444,12 +408,14 @@ function createView(model, el, signal, shared) {
         elements: cells.flatMap(([stage, index]) => {
           const cell = shapes[stage] && cellsOf(stage).find(({ flat }) => flat === ravel(index, shapes[stage]));
           if (!cell) return [];
-          cell.td.dataset.tag = cell.td.dataset.tag ? `${cell.td.dataset.tag} ${tag}` : tag;
-          tagged.push(cell.td);
+          names.set(cell.td, names.has(cell.td) ? `${names.get(cell.td)} ${tag}` : tag);
           return [cell.td];
         }),
       })),
     );
+    for (const td of tagged) if (!names.has(td)) delete td.dataset.tag;
+    for (const [td, name] of names) if (td.dataset.tag !== name) td.dataset.tag = name;
+    tagged = [...names.keys()];
   }
 
   function paintReadout(cell) {
@@ -561,6 +527,7 @@ function createView(model, el, signal, shared) {
     const { cell, editor } = editing;
     editing = null;
     cell.text = null; // the input replaced the text of the cell
+    delete contexts[cell.stage];
     editor.close();
     cell.td.textContent = "";
     paint();

@@ -48,6 +48,7 @@ export function trailLayer(root, signal) {
   layer.setAttribute("aria-hidden", "true");
   let passed = [];
   let frame = null;
+  let drawn = "[]";
 
   /** Once a frame at most: to ask for places makes the browser lay out the page at once. */
   function soon() {
@@ -59,24 +60,28 @@ export function trailLayer(root, signal) {
     const base = root.getBoundingClientRect();
     // A page that is scaled as a whole measures in its own pixels.
     const scale = base.width / root.offsetWidth || 1;
+    const curves = passed.flatMap(({ elements, tag, alone }) => {
+      if (alone) return []; // marked, with nothing to follow
+      const boxes = elements.filter((element) => element.isConnected && isSeen(element)).map((element) => {
+        const box = element.getBoundingClientRect();
+        return {
+          x: (box.x + box.width / 2 - base.x) / scale,
+          y: (box.y + box.height / 2 - base.y) / scale,
+          width: box.width / scale,
+          height: box.height / scale,
+        };
+      });
+      return boxes.slice(1).map((to, i) => [`attnlab-trail-${tag}`, curve(boxes[i], to)]);
+    });
+    const now = JSON.stringify(curves);
+    if (now === drawn) return; // most numbers change without moving anything
+    drawn = now;
     layer.replaceChildren(
-      ...passed.flatMap(({ elements, tag, alone }) => {
-        if (alone) return []; // marked, with nothing to follow
-        const boxes = elements.filter((element) => element.isConnected && isSeen(element)).map((element) => {
-          const box = element.getBoundingClientRect();
-          return {
-            x: (box.x + box.width / 2 - base.x) / scale,
-            y: (box.y + box.height / 2 - base.y) / scale,
-            width: box.width / scale,
-            height: box.height / scale,
-          };
-        });
-        return boxes.slice(1).map((to, i) => {
-          const path = document.createElementNS(SVG, "path");
-          path.setAttribute("class", `attnlab-trail-${tag}`);
-          path.setAttribute("d", curve(boxes[i], to));
-          return path;
-        });
+      ...curves.map(([name, d]) => {
+        const path = document.createElementNS(SVG, "path");
+        path.setAttribute("class", name);
+        path.setAttribute("d", d);
+        return path;
       }),
     );
   }

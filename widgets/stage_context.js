@@ -48,4 +48,8 @@ export function numbersOf({ dtype, data }, before) {
   return new kind(bytes.slice().buffer);
 }
 
-const sameBytes = (a, b) => a.length === b.length && a.every((byte, i) => byte === b[i]);
+function sameBytes(a, b) {
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) i++;
+  return i === a.length && i === b.length;
+}

@@ -293,10 +293,11 @@ function createView(model, el, signal, shared) {
       Object.keys(contexts).filter((name) => moving.has(name) || moved.has(name) || !paintsSame(painted[name], contexts[name])),
     );
     moved = moving;
-    for (const { grid, rows, rowAxis } of grids)
+    for (const name of fresh)
+      for (const cell of cellsOf(name))
+        if (editing?.cell !== cell) paintCell(cell, valueOf(name, cell.flat), contexts[name]);
+    for (const { rows, rowAxis } of grids)
       rows.forEach((cells, i) => {
-        for (const cell of cells)
-          if (fresh.has(cell.stage) && editing?.cell !== cell) paintCell(cell, valueOf(cell.stage, cell.flat), contexts[cell.stage]);
         const line = cells[0].td.parentElement;
         line.classList.toggle("attnlab-tracked", tracked[rowAxis] === (cells.position ?? i));
         const flag = stages[cells[0].stage].flag;

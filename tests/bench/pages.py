@@ -33,6 +33,52 @@ SCALING = "from attnlab.widgets import ScalingExplorable\n\nScalingExplorable()"
 
 TRIVIAL = "import ipywidgets\n\nipywidgets.FloatText(1.0)"
 
+# The least that an update can be: as many numbers on the page as the default of attention has, as many of
+# them change, and nothing is computed, coloured, linked or checked. What this takes is the way from the
+# browser to the kernel and back, and the browser's own work for six numbers.
+BARE = """
+import struct
+
+import anywidget
+import traitlets as t
+
+
+class Bare(anywidget.AnyWidget):
+    _esm = \"\"\"
+    export default {
+      render({model, el}) {
+        const table = document.createElement("table");
+        const cells = Array.from({length: 9}, () => table.insertRow())
+          .flatMap((row) => Array.from({length: 9}, () => row.insertCell()));
+        el.append(table);
+        const paint = () => {
+          const bytes = model.get("numbers");
+          cells.forEach((cell, i) => {
+            const text = bytes.getFloat64(8 * i, true).toFixed(4);
+            if (cell.textContent !== text) cell.textContent = text;
+          });
+        };
+        model.on("change:numbers", paint);
+        paint();
+        table.className = "bare";
+        table.onclick = () => {
+          model.set("pressed", model.get("pressed") + 1);
+          model.save_changes();
+        };
+      },
+    };
+    \"\"\"
+    pressed = t.Int(0).tag(sync=True, echo_update=False)
+    numbers = t.Bytes(struct.pack("<81d", *range(81))).tag(sync=True)
+
+    @t.observe("pressed")
+    def _press(self, change):
+        self.numbers = struct.pack("<81d", *(n + 0.1 * (n < 6) * change["new"] for n in range(81)))
+
+
+Bare()
+"""
+
 # The same matrices of the same default, drawn the usual way.
 ALTERNATIVE = """
 %matplotlib inline

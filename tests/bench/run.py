@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from attnlab.engine import attend, causal
 from attnlab.widgets import AttentionExplorable, DropoutExplorable
-from bench.pages import ALTERNATIVE, BIG, LARGEST, PANEL, SCALING, TRIVIAL, write_notebook
+from bench.pages import ALTERNATIVE, BARE, BIG, LARGEST, PANEL, SCALING, TRIVIAL, write_notebook
 from helpers.browser import find_browser, launch
 from helpers.servers import attnlab_pages, stock_voila
 
@@ -24,7 +24,14 @@ MOVES = 200
 SLOW_MOVES = 40
 PAUSE = 100  # milliseconds: a hand that makes ten moves a second
 
-SOURCES = {"default": "", "panel": PANEL, "big": BIG, "largest": LARGEST, "alternative": ALTERNATIVE}
+SOURCES = {
+    "default": "",
+    "bare": BARE,
+    "panel": PANEL,
+    "big": BIG,
+    "largest": LARGEST,
+    "alternative": ALTERNATIVE,
+}
 
 # From the event to the frame that shows the new number: observe the changed element, wait for the frame
 # to be drawn (a task queued from the animation frame runs after the paint).
@@ -34,6 +41,7 @@ async ({act, watched, count, pause}) => {
   const acts = {
     key: () => document.querySelector('[data-stage="q"] .attnlab-cell').dispatchEvent(
       new KeyboardEvent("keydown", {key: acts.up ? "ArrowUp" : "ArrowDown", altKey: true, bubbles: true})),
+    press: () => document.querySelector(".bare").click(),
     step: () => document.querySelector(`[data-name="element-${acts.up ? "more" : "less"}"]`).click(),
     type: () => {
       const input = document.querySelector('input[type="number"]');
@@ -97,6 +105,10 @@ def _latency(browser: Browser) -> None:
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
             ours = _times(page, f"{address}default")
             calm = _times(page, f"{address}default", count=SLOW_MOVES, pause=PAUSE)
+            bare, bare_calm = (
+                _times(page, f"{address}bare", act="press", watched=".bare", count=count, pause=pause)
+                for count, pause in ((MOVES, 0), (SLOW_MOVES, PAUSE))
+            )
             panel = _times(page, f"{address}panel")
             big = _times(page, f"{address}big")
             heads = _times(page, f"{address}largest", act="step", watched=".attnlab-told")
@@ -106,10 +118,15 @@ def _latency(browser: Browser) -> None:
             page.close()
     _say("event → paint, default 3 × 2, back to back", ours, "≤ 20 ms p50, ≤ 40 ms p95")
     _say(f"event → paint, {PAUSE} ms between events", calm, "≤ 20 ms p50, ≤ 40 ms p95")
+    _say("event → paint, bare table, back to back", bare, "the least that is possible")
+    _say(f"event → paint, bare table, {PAUSE} ms between", bare_calm, "the least that is possible")
     _say("event → paint, a number's panel open", panel, "≤ 20 ms p50, ≤ 40 ms p95")
     _say("event → paint, heads 4 × 8 × 24, 8 heads", heads, "≤ 20 ms p50, ≤ 40 ms p95")
     _say("event → paint, 16 × 16", big)
     _say("event → paint, interact + matplotlib", other)
+    for name, own, least in (("back to back", ours, bare), (f"{PAUSE} ms between", calm, bare_calm)):
+        above = statistics.median(own) / statistics.median(least)
+        print(f"{f'default against the bare table, {name}':44} {above:8.2f} × as long")
     ratio = statistics.median(other) / statistics.median(ours)
     print(f"{'default against interact + matplotlib':44} {ratio:8.1f} × faster     target ≥ 8 ×")
 
@@ -141,7 +158,7 @@ def _times(
     pause: int = 0,
 ) -> list[float]:
     page.goto(address)
-    page.wait_for_selector(".attnlab-cell", timeout=90_000)
+    page.wait_for_selector(watched, timeout=90_000)
     return page.evaluate(MEASURE, _asked(act, watched, count, pause))
 
 

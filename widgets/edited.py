@@ -32,6 +32,8 @@ class Refusal:
     index: Any = None
     text: str = ""
     row: int | None = None
+    partly: bool = False
+    """The rest was taken: what is shown is the result of it, not an earlier one."""
 
     def sent(self) -> dict[str, Any]:
         """As the view reads it: what was refused stays where it was typed."""
@@ -213,7 +215,7 @@ class Edited(Stateful):
                 except (ValueError, t.TraitError) as error:
                     problems.append(f"The link's {n} was not used: {error}.")
             if problems:
-                self._refused = Refusal(" ".join(problems))
+                self._refused = Refusal(" ".join(problems), partly=True)
             self._history.start(self._undoable())  # a link is where undo ends
         self._refused = None
 

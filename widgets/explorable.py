@@ -162,8 +162,10 @@ class Explorable(Edited):
     def _refresh(self) -> None:
         """Computes and shows. Observers swallow errors, so every one must end in a visible state."""
         wrong: dict[str, Any] | None = None
+        stale = True
         try:
             self._last = self._computed()
+            stale = False
             state, message = "ready", self._last.message
             if self._last.stopped:
                 state, message = "stopped", self._last.stopped
@@ -178,11 +180,12 @@ class Explorable(Edited):
             )
         if self._refused:
             state, message = "invalid", self._refused.message
+            stale = stale or not self._refused.partly
             wrong = {"inputs": [self._refused.input], "row": self._refused.row}
         self.set_trait("state", state)
         self.set_trait("message", message)
         if self._last is not None and self._ready:
-            self._show(self._last, wrong)
+            self._show(self._last, wrong, stale=stale)
 
     def _computed(self) -> Result:
         self._plain = {n: plain(getattr(self, n)) for n in self._inputs}
@@ -213,7 +216,7 @@ class Explorable(Edited):
 
     # ------------------------------------------------------------ showing
 
-    def _show(self, last: Result, wrong: Mapping[str, Any] | None) -> None:
+    def _show(self, last: Result, wrong: Mapping[str, Any] | None, *, stale: bool) -> None:
         """Sends everything: the numbers in one message, then the controls, then the plots."""
         ack, nonce = self._answered
         with self.view.hold_sync():
@@ -231,6 +234,7 @@ class Explorable(Edited):
                 ack=ack,
                 nonce=nonce,
                 state=self.state,
+                stale=stale,
                 message=self.message,
                 refused=self._refused.sent() if self._refused else None,
                 wrong=wrong,

@@ -2,9 +2,6 @@
 
 import { make, setText } from "./elements.js";
 
-/** Of these states the numbers on the screen are those of the present inputs. */
-export const isCurrent = (state) => state === "ready" || state === "stopped";
-
 export function messageLine(words, id) {
   const line = make("div", "attnlab-message");
   line.id = id;
@@ -13,9 +10,7 @@ export function messageLine(words, id) {
     element: line,
     paint({ answer, state }) {
       const text = state === "disconnected" ? words.disconnected : answer.message;
-      const stale = text && !isCurrent(state) && state !== "disconnected";
-      const shown = stale ? `${text} ${words.stale}` : text;
-      setText(line, shown);
+      setText(line, text && answer.stale && state !== "disconnected" ? `${text} ${words.stale}` : text);
       line.dataset.state = text ? state : "";
     },
   };

@@ -10,7 +10,7 @@ import { colourBar, neighbour, paintCell, placeText, stageFigure, stageTable } f
 import { checkList } from "./check_list.js";
 import { createTextBoxes } from "./text_box.js";
 import { explanationPanel } from "./explanation.js";
-import { isCurrent, messageLine } from "./message_line.js";
+import { messageLine } from "./message_line.js";
 import { plotRow } from "./plots.js";
 import { sizeButtons } from "./size_buttons.js";
 import { contextsOf, numbersOf, paintsSame } from "./stage_context.js";
@@ -87,6 +87,7 @@ function createView(model, el, signal, shared) {
   let explained;
   let operations = [];
   let tableTitles = [];
+  let orders = [];
   let byElement = new WeakMap();
   let byStage = new Map();
   let contexts = {};
@@ -166,6 +167,7 @@ function createView(model, el, signal, shared) {
     canvases = [];
     operations = [];
     tableTitles = [];
+    orders = [];
     byElement = new WeakMap();
     byStage = new Map();
     contexts = {};
@@ -238,7 +240,7 @@ function createView(model, el, signal, shared) {
       const built = stageTable(block, stages, shapes, words, model.get("labels"), "");
       tableTitles.push({ text: block.title, element: built.figure.querySelector(".attnlab-name"), grid: built.grids[0].grid });
       grids.push(...built.grids);
-      if (block.sortable) sortable(built.grids[0], ({ stage, flat }) => values[stage][flat], words.sort);
+      if (block.sortable) orders.push(sortable(built.grids[0], ({ stage, flat }) => values[stage][flat], words.sort));
       return built.figure;
     },
   };
@@ -296,6 +298,7 @@ function createView(model, el, signal, shared) {
     for (const name of fresh)
       for (const cell of cellsOf(name))
         if (editing?.cell !== cell) paintCell(cell, valueOf(name, cell.flat), contexts[name]);
+    for (const order of orders) order();
     for (const { rows, rowAxis } of grids)
       rows.forEach((cells, i) => {
         const line = cells[0].td.parentElement;
@@ -346,7 +349,7 @@ function createView(model, el, signal, shared) {
       busyTimer = null;
       delete root.dataset.busy;
     } else if (!busyTimer) busyTimer = setTimeout(() => (root.dataset.busy = "true"), BUSY_MS);
-    root.classList.toggle("attnlab-stale", !isCurrent(state));
+    root.classList.toggle("attnlab-stale", answer.stale || state === "disconnected");
     const { wrong } = answer;
     for (const name of wrong || wronged ? Object.keys(stages).filter((stage) => stages[stage].editable) : [])
       for (const cell of cellsOf(name)) {

@@ -98,6 +98,16 @@ def test_masks_are_walked_sorted_and_clicked(at: At) -> None:
     dropout.root.get_by_role("button", name="row sum").click()
     assert next(iter(table(dropout))) == "000"
     expect(dropout.root.locator('[aria-sort="ascending"]')).to_have_text("row sum")
+    # The order follows the numbers, and the keyboard stays on its number.
+    masks = dropout.root.locator(".attnlab-terms tbody th")
+    expect(masks.nth(1)).to_contain_text("100")
+    dropout.paste("weights", "0.5 0.3 0.2")
+    expect(masks.nth(1)).to_contain_text("001")
+    dropout.root.locator(".attnlab-terms tbody tr").nth(1).locator("td").last.focus()
+    dropout.page.keyboard.press("Control+z")
+    expect(masks.nth(1)).to_contain_text("100")
+    held = dropout.page.evaluate("document.activeElement.closest('tr').querySelector('th').innerText")
+    assert "001" in held
     dropout.root.get_by_role("button", name="keep 0").click()
 
 

@@ -139,6 +139,8 @@ def test_visitors_with_different_links_get_each_their_own_state(visits: Visits, 
     one.shows("weights", [["0.7311", "0.2689"]])
     # What can be used of a link is used, and the rest is named.
     other.is_invalid("The link's q was not used", "'nan'")
+    expect(other.message).not_to_contain_text("last good result")
+    expect(other.view).not_to_contain_class("attnlab-stale")
     other.shows_cell("weights", 5, "0.4011")
     other.type_into("k", 0, "9")
     other.shows_cell("scores", 0, "9.0000")

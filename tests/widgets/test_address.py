@@ -126,6 +126,7 @@ class TestOpening:
         before = page.numbers
         page.open("?k=1,2,3;4,5,6;7,8,9")
         assert page.answer["state"] == "invalid"
+        assert page.answer["stale"] is True
         assert page.answer["message"].startswith("Q and K: ")
         assert page.numbers["k"].shape == (3, 3)
         assert same_numbers(page.numbers["weights"], before["weights"])
@@ -168,6 +169,7 @@ class TestHostileLinks:
         page.open(search)
         answer = page.answer
         assert answer["state"] == page.explorable.state == "invalid"
+        assert answer["stale"] is False  # what is shown is what could be used of the link
         assert all(word in answer["message"] for word in words), answer["message"]
         assert len(answer["message"]) < 400
         assert ".." not in answer["message"]

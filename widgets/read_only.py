@@ -34,6 +34,11 @@ class ReadOnlyTensor(Tensor):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        if name == "__get__":  # a property, mostly a size or a dtype: asked for several times in every move
+            with torch._C.DisableTorchFunctionSubclass():
+                found = func(*args, **kwargs)
+            if not isinstance(found, Tensor):
+                return found
         written = [args[0]] if args and (_writes(name) or kwargs.get("inplace")) else []
         if any(isinstance(tensor, cls) for tensor in tree_leaves([*written, kwargs.get("out")])):
             raise TypeError(

@@ -281,7 +281,10 @@ function createBar(model, el, signal, { push, unanswered, address }) {
     }
     let shown = null;
     const items = () => [...list.querySelectorAll("input")].map((input) => input.value.trim());
-    const send = (texts) => push(name, texts.join(separator));
+    function send(texts) {
+      shown = null; // whatever the answer is, the list follows it, also when what was typed is refused
+      push(name, texts.join(separator));
+    }
     add.addEventListener("change", () => {
       if (add.value) send([...items(), add.value]);
       add.value = "";

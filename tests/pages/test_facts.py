@@ -340,6 +340,19 @@ def test_writing_changes_those_who_share(at: At) -> None:
     memory.set_switch("write", False)
 
 
+def test_a_refused_operation_does_not_stay_in_the_list(at: At) -> None:
+    memory = choose(at("memory"), "view of transposed heads")
+    field = memory.control("chain-1")
+    field.fill("exec(1)")
+    field.press("Enter")
+    memory.is_invalid("Operation 2", "exec")
+    # The list is what runs; or else the next change would send the refused one again.
+    expect(field).to_have_value("transpose(1,2)")
+    memory.choose("chain-add", "flatten()")
+    memory.is_ready()
+    expect(memory.root.locator(".attnlab-chain-item")).to_have_count(4)
+
+
 def test_operations_are_added_moved_and_removed(at: At) -> None:
     memory = choose(at("memory"), "there and back")
     memory.choose("chain-add", "flatten()")

@@ -19,6 +19,14 @@ class ProseRenderer(VoilaMarkdownRenderer):
         anchor = "-".join(re.findall(r"\w+", plain.lower()))
         return f'<h{level} id="{anchor}">{text}</h{level}>\n' if anchor else f"<h{level}>{text}</h{level}>\n"
 
+    def paragraph(self, text: str) -> str:
+        """Text between empty lines."""
+        return str(super().paragraph(_kept(text)))
+
+    def block_text(self, text: str) -> str:
+        """The text of a list's item."""
+        return str(super().block_text(_kept(text)))
+
     def inline_math(self, body: str) -> str:
         """`$…$`"""
         return _formula(body, display=False)
@@ -34,6 +42,12 @@ class ProseRenderer(VoilaMarkdownRenderer):
     def table(self, text: str) -> str:
         """A table in a box of its own that scrolls."""
         return f'<div class="attnlab-scroll" tabindex="0">\n<table>\n{text}</table>\n</div>\n'
+
+
+def _kept(text: str) -> str:
+    """A full stop stays with the formula before it; browsers would begin a line with it."""
+    formula = r'<math display="inline">(?:(?!</math>).)*</math>[.,;:!?)]+'
+    return re.sub(formula, r'<span class="attnlab-kept">\g<0></span>', text, flags=re.DOTALL)
 
 
 def _formula(tex: str, display: bool) -> str:

@@ -9,9 +9,11 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
+from nbconvert.filters.markdown_mistune import MarkdownWithMath
 
 from attnlab.explorables.catalogue import NOTEBOOKS, Catalogue
 from attnlab.explorables.formulas import mathml
+from attnlab.explorables.prose import ProseRenderer
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 
@@ -38,6 +40,14 @@ def test_every_formula_is_drawn(notebook: nbformat.NotebookNode) -> None:
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     for tex in re.findall(r"\$\$?([^$]+)\$\$?", prose):
         assert mathml(tex).startswith("<math")
+
+
+def test_a_full_stop_stays_with_the_formula_before_it(notebook: nbformat.NotebookNode) -> None:
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    html = MarkdownWithMath(renderer=ProseRenderer(contents_manager=None, escape=False)).render(prose)
+    followed = re.findall(r"</math>[.,;:!?)]+", html)
+    kept = re.findall(r'<span class="attnlab-kept"><math .*?(</math>[.,;:!?)]+)</span>', html, re.DOTALL)
+    assert kept == followed
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,7 @@ def test_mistakes_of_dropout_fail_their_check(mistake: str, p: str, claim: str, 
 
 def test_inside_attention_masked_weights_stay_zero(at: At) -> None:
     dropout = choose(at("dropout"), "inside attention")
+    expect(dropout.stage("attention_dropped").locator(".attnlab-cell")).to_have_count(9)
     for _ in range(3):
         dropout.press("draw_1")
         dropout.is_ready()
@@ -235,7 +236,7 @@ def test_element_2_goes_its_way(at: At) -> None:
     heads = choose(at("heads"), "3 positions, 2 heads")
     expect(heads.cell("projected", 2)).to_have_attribute("data-tag", "first")
     assert tagged(heads) == {"projected": 2, "grouped": 2, "heads": 6, "back": 2, "merged": 2}
-    assert heads.root.locator(".attnlab-trail path").count() == 4
+    expect(heads.root.locator(".attnlab-trail path")).to_have_count(4)  # drawn with the next frame
     heads.choose("mistake", "merge without transposing back")
     expect(heads.root.locator('[data-text="mistake"]')).to_contain_text("2 lands at (0, 1, 2)")
     heads.move("element", 6)
@@ -355,6 +356,7 @@ def test_a_refused_operation_does_not_stay_in_the_list(at: At) -> None:
 
 def test_operations_are_added_moved_and_removed(at: At) -> None:
     memory = choose(at("memory"), "there and back")
+    expect(memory.root.locator(".attnlab-chain-item")).to_have_count(4)
     memory.choose("chain-add", "flatten()")
     expect(memory.root.locator(".attnlab-told", has_text="stage 5 · flatten()")).to_be_visible()
     memory.press("chain-remove-1")

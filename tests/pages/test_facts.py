@@ -254,6 +254,19 @@ def test_element_45_of_four_heads(at: At) -> None:
     heads.press("reset")
 
 
+def test_shapes_of_three_heads(visits: Visits, pages: Server) -> None:
+    address = f"{pages.url}heads?batch=2&time=5&width=24&heads=3"
+    heads = ExplorablePage(visits.open(address).page, "voila").wait_drawn()
+    for stage, shape in {
+        "projected": "batch 2 × time 5 × width 24",
+        "grouped": "batch 2 × time 5 × head 3 × d_head 8",
+        "heads": "batch 2 × head 3 × time 5 × d_head 8",
+        "merged": "batch 2 × time 5 × width 24",
+    }.items():
+        expect(heads.stage(stage).locator(".attnlab-shape")).to_have_text(shape)
+    heads.is_ready()
+
+
 @pytest.mark.parametrize("preset", ["one head: the mistake hides", "one position: it hides too"])
 def test_the_mistake_hides(preset: str, at: At) -> None:
     heads = choose(at("heads"), preset)

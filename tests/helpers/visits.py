@@ -35,13 +35,14 @@ class Visits:
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         context.set_default_timeout(1000 * SECONDS)
+        context.set_default_navigation_timeout(60_000)  # a page may wait for a kernel, a reloaded one too
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         watch = Watch(context)
         page = context.new_page()
         visit = Opened(context, page, watch, Wire(page))
         self.opened.append(visit)
         if url:
-            page.goto(url, timeout=60_000)
+            page.goto(url)
         return visit
 
     def close(self) -> None:

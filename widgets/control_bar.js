@@ -100,9 +100,8 @@ export default () => {
     },
 
     render({ model, el, signal }) {
-      const push = (name, value, gesture) => {
+      const push = (name, value, gesture) =>
         requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) }, name);
-      };
       const view = createBar(model, el, signal, { push, unanswered: requests.unanswered, address: () => addressOf(model) });
       views.add(view);
       const onChange = () => requests.sending || view.update();

@@ -73,8 +73,7 @@ class Edited(Stateful):
         self._taken_back = None
 
     def _act(self, edit: Mapping[str, Any]) -> None:
-        # With the nonce: another window, or this one reloaded, counts its gestures from 0 too.
-        gesture = (self._answered[1], edit["gesture"]) if "gesture" in edit else None
+        gesture = _gesture(edit, self._answered[1])
         if gesture is not None and gesture == self._taken_back:
             return
         self._gesture = gesture
@@ -161,10 +160,11 @@ class Edited(Stateful):
         self._refused = None
         with self.bar.hold_sync():  # what changed and that it was dealt with: one message, one frame
             for edit in edits:
-                self._change(str(edit.get("name")), edit.get("value"), (nonce, edit.get("gesture")))
+                self._change(edit, nonce)
             self.bar.ack = {"id": number, "nonce": nonce}
 
-    def _change(self, name: str, value: Any, gesture: tuple[str, Any]) -> None:
+    def _change(self, edit: Mapping[str, Any], nonce: str) -> None:
+        name, value = str(edit.get("name")), edit.get("value")
         try:
             if name in ("undo", "redo", "reset") or name in self.commands():
                 # The last moves of a drag may still be on their way from the view: what was pressed
@@ -176,7 +176,7 @@ class Edited(Stateful):
                 with self._batch():
                     self._apply(self._preset_values(str(value)))
             elif name in self._switches or name in self._options:
-                with self._batch(gesture=None if gesture[1] is None else gesture):
+                with self._batch(gesture=_gesture(edit, nonce)):
                     setattr(self, name, value)
                     self.follow(name)
             else:
@@ -228,6 +228,11 @@ def _received(request: Mapping[str, Any]) -> tuple[int, str, list[Mapping[str, A
         nonce if isinstance(nonce, str) else "",
         [edit for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else [],
     )
+
+
+def _gesture(edit: Mapping[str, Any], nonce: str) -> tuple[str, Any] | None:
+    """The gesture of an edit, with its page: another window, or this one reloaded, counts from 0 too."""
+    return (nonce, edit["gesture"]) if "gesture" in edit else None
 
 
 def sentence(text: str) -> str:

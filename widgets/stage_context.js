@@ -2,7 +2,7 @@
 
 import { largestFinite } from "./numbers.js";
 
-/** The contexts of all stages that have numbers, and the largest slope. */
+/** The contexts of all stages that have numbers, by name. */
 export function contextsOf({ stages, values, slopes, answer, step, decimals, words }) {
   const groups = {};
   for (const [name, spec] of Object.entries(stages)) if (spec.ramp && values[name]) (groups[spec.group] ??= []).push(values[name]);
@@ -28,7 +28,7 @@ export function contextsOf({ stages, values, slopes, answer, step, decimals, wor
       keep: spec.dropped && values[spec.dropped],
     };
   }
-  return { contexts, steepest };
+  return contexts;
 }
 
 /** A mask with fewer axes than its stage repeats along the leading ones. */

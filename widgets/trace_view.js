@@ -287,8 +287,7 @@ function createView(model, el, signal, shared) {
     root.style.setProperty("--attnlab-decimals", decimals);
     const tracked = model.get("tracked");
     const painted = contexts;
-    let steepest;
-    ({ contexts, steepest } = contextsOf({ stages, values, slopes, answer, step, decimals, words }));
+    contexts = contextsOf({ stages, values, slopes, answer, step, decimals, words });
     // A page may have thousands of cells, of which a step changes a few.
     const moving = new Set([...shared.unanswered.values()].map(({ input }) => input));
     const fresh = new Set(
@@ -304,11 +303,12 @@ function createView(model, el, signal, shared) {
         const line = cells[0].td.parentElement;
         line.classList.toggle("attnlab-tracked", tracked[rowAxis] === (cells.position ?? i));
         const flag = stages[cells[0].stage].flag;
-        const flagged = Boolean(flag && values[flag]?.[i % values[flag].length] && contexts[cells[0].stage].reached);
+        if (!flag) return;
+        const flagged = Boolean(values[flag]?.[i % values[flag].length] && contexts[cells[0].stage].reached);
         flagRow(line, flagged ? words.flags[flag] : "");
       });
     for (const bar of bars) {
-      const { slopes: own, largest: end } = contexts[bar.stage];
+      const { slopes: own, largest: end, steepest } = contexts[bar.stage];
       bar.paint(own ? steepest : end, own ? "signed" : stages[bar.stage].ramp);
     }
     for (const element of root.querySelectorAll(".attnlab-stage")) {

@@ -97,7 +97,7 @@ describe("contexts", () => {
   });
 
   test("hold what a stage needs, and only stages with numbers have one", () => {
-    const { contexts } = contextsOf(given());
+    const contexts = contextsOf(given());
     assert.deepEqual(Object.keys(contexts), ["scores", "weights"]);
     assert.equal(contexts.scores.largest, 3);
     assert.equal(contexts.weights.largest, 1); // weights end at 1
@@ -106,7 +106,7 @@ describe("contexts", () => {
   });
 
   test("a mask repeats along leading axes", () => {
-    const { contexts } = contextsOf(given());
+    const contexts = contextsOf(given());
     assert.equal(isMasked(contexts.weights, 3), true);
     assert.equal(isMasked(contexts.weights, 2), false);
   });
@@ -121,9 +121,9 @@ describe("contexts", () => {
   };
   for (const [name, change] of Object.entries(changes))
     test(`other ${name} are painted, the same are not`, () => {
-      const before = contextsOf(first).contexts.weights;
-      assert.equal(paintsSame(before, contextsOf(first).contexts.weights), true);
-      assert.equal(paintsSame(before, contextsOf({ ...first, ...change }).contexts.weights), false);
+      const before = contextsOf(first).weights;
+      assert.equal(paintsSame(before, contextsOf(first).weights), true);
+      assert.equal(paintsSame(before, contextsOf({ ...first, ...change }).weights), false);
       assert.equal(paintsSame(undefined, before), false);
     });
 });

@@ -10,7 +10,10 @@ from typing import Any
 from ipykernel.kernelspec import RESOURCES
 from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpec, KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
-from traitlets import Float, Integer, List, Unicode
+from traitlets import Float, Integer
+
+from attnlab.explorables.fork_server import SLOW
+from attnlab.explorables.forks import ForkedProvisioner, ForkServer, can_fork
 
 
 class BusyError(Exception):
@@ -18,7 +21,10 @@ class BusyError(Exception):
 
 
 class ThisPython(KernelSpecManager):
-    """Only one kernel, the Python that serves the pages, whatever kernels the user has installed."""
+    """Only one kernel, the Python that serves the pages, whatever kernels the user has installed.
+
+    Where the system allows it, it is forked (`ForkedProvisioner`, which Jupyter knows by an entry point).
+    """
 
     def find_kernel_specs(self) -> dict[str, str]:
         """Name and folder of the one kernel."""
@@ -26,7 +32,10 @@ class ThisPython(KernelSpecManager):
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         """The one kernel, also for notebooks that were saved with another one."""
-        return self._get_kernel_spec_by_name(NATIVE_KERNEL_NAME, RESOURCES)
+        spec: KernelSpec = self._get_kernel_spec_by_name(NATIVE_KERNEL_NAME, RESOURCES)
+        if can_fork():
+            spec.metadata["kernel_provisioner"] = {"provisioner_name": "attnlab-forked"}
+        return spec
 
 
 class WarmKernels(AsyncMappingKernelManager):
@@ -39,7 +48,6 @@ class WarmKernels(AsyncMappingKernelManager):
 
     warm = Integer(1, help="How many kernels wait for visitors.").tag(config=True)
     limit = Integer(20, help="How many visitors may have a kernel at once.").tag(config=True)
-    preload = List(Unicode(), help="Modules that a kernel imports before its visitor comes.").tag(config=True)
     refill_delay = Float(
         3.0, help="Seconds before a used warm kernel is replaced, so that its page gets the processor first."
     ).tag(config=True)
@@ -57,6 +65,7 @@ class WarmKernels(AsyncMappingKernelManager):
         self._arriving = 0
         self._closed = False
         self._refill: asyncio.TimerHandle | None = None
+        self._fork_server = ForkedProvisioner.server = ForkServer()
         # An empty folder: the working directory is on a kernel's module path.
         self._folder = tempfile.TemporaryDirectory(prefix="attnlab-")
 
@@ -107,7 +116,7 @@ class WarmKernels(AsyncMappingKernelManager):
         return await self._launch()
 
     async def _launch(self) -> str:
-        lines = [f"__import__({module!r})" for module in self.preload]
+        lines = [] if can_fork() else [f"__import__({module!r})" for module in SLOW]
         environment = {"OMP_NUM_THREADS": "1", **os.environ}  # tiny tensors, many kernels
         kernel_id: str = await super().start_kernel(
             kernel_name=NATIVE_KERNEL_NAME,
@@ -145,7 +154,9 @@ class WarmKernels(AsyncMappingKernelManager):
         if self._refill:
             self._refill.cancel()
         waiting, self._waiting = self._waiting, []
+        await self._fork_server.close()
         await asyncio.gather(*waiting, return_exceptions=True)
+        self._pending_kernels.clear()  # those that will never be
         # Without asking first: nobody's work is in them, and one that is just starting would print how
         # it was interrupted.
         await super().shutdown_all(now=True)

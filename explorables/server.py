@@ -198,7 +198,6 @@ def _config(warm: int, limit: int, idle_minutes: float) -> Config:
         WarmKernels={
             "warm": warm,
             "limit": limit,
-            "preload": ["torch", "attnlab.widgets", "attnlab.widgets.plots"],
             "cull_idle_timeout": max(1, round(60 * idle_minutes)),
             "cull_interval": min(60, max(1, round(30 * idle_minutes))),
         },

@@ -1,11 +1,13 @@
 """Servers as a user starts them: a free port, a process, a look whether it answers, a clean end."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -32,14 +34,20 @@ class Server:
     log: Path
 
     def kernels(self) -> dict[str, int]:
-        """Id → process number of each kernel that runs now."""
-        found = {}
+        """Id → process number of each kernel that listens now."""
+        process = {}
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                for part in child.cmdline():
-                    name = Path(part).name
-                    if name.startswith("kernel-") and name.endswith(".json"):
-                        found[name.removeprefix("kernel-").removesuffix(".json")] = child.pid
+                for connection in child.net_connections("tcp"):
+                    if connection.status == psutil.CONN_LISTEN:
+                        process[connection.laddr.port] = child.pid
+        found = {}
+        for file in Path(tempfile.gettempdir()).glob("voila_*/kernel-*.json"):
+            # Files of kernels that are gone may lie about; one that is just being written says nothing yet.
+            with contextlib.suppress(OSError, ValueError):
+                port = json.loads(file.read_text())["shell_port"]
+                if port in process:
+                    found[file.stem.removeprefix("kernel-")] = process[port]
         return found
 
 

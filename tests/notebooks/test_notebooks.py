@@ -14,6 +14,7 @@ from nbconvert.filters.markdown_mistune import MarkdownWithMath
 from attnlab.explorables.catalogue import NOTEBOOKS, Catalogue
 from attnlab.explorables.formulas import mathml
 from attnlab.explorables.prose import ProseRenderer
+from helpers import run_notebooks
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 
@@ -51,22 +52,21 @@ def test_a_full_stop_stays_with_the_formula_before_it(notebook: nbformat.Noteboo
 
 
 @pytest.fixture(scope="module")
-def executed() -> dict[Path, nbformat.NotebookNode]:
-    """Each notebook after it has run, run once."""
-    return {}
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with each notebook after it has run in an empty folder."""
+    folder = tmp_path_factory.mktemp("executed")
+    command = [sys.executable, run_notebooks.__file__, str(folder), *map(str, PATHS)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
 
 
 @pytest.fixture
-def run(path: Path, executed: dict[Path, nbformat.NotebookNode], tmp_path: Path) -> nbformat.NotebookNode:
-    """The notebook after nbclient has run it in an empty folder; a cell that fails fails the test."""
-    if path not in executed:
-        # A process of its own: nbclient leaves its event loop open, and ours may belong to a browser.
-        options = ["--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
-        command = [sys.executable, "-m", "nbconvert", *options, str(path)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
-        assert done.returncode == 0, done.stderr[-3000:]
-        executed[path] = nbformat.read(tmp_path / path.name, as_version=4)
-    return executed[path]
+def run(path: Path, executed: Path) -> nbformat.NotebookNode:
+    """The notebook after it has run; a cell that fails fails the test."""
+    failed = executed / path.with_suffix(".failed").name
+    assert not failed.exists(), failed.read_text()
+    return nbformat.read(executed / path.name, as_version=4)
 
 
 def test_notebook_is_shipped_without_outputs(notebook: nbformat.NotebookNode) -> None:

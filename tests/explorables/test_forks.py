@@ -14,6 +14,7 @@ from jupyter_client.asynchronous import AsyncKernelClient
 
 from attnlab.explorables.forks import can_fork
 from attnlab.explorables.kernels import ThisPython, WarmKernels
+from helpers.loops import in_a_loop
 
 # Whole processes: beside the pages, not among the unit tests.
 pytestmark = pytest.mark.browser
@@ -116,7 +117,7 @@ async def everything() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    return asyncio.run(everything())
+    return in_a_loop(everything())
 
 
 @forked
@@ -183,7 +184,7 @@ def test_a_server_that_ends_does_not_wait_for_imports() -> None:
         await kernels.close()
         return waiting.cancelled() or waiting.exception() is not None
 
-    assert asyncio.run(ended())
+    assert in_a_loop(ended())
 
 
 def test_where_no_fork_is_safe_a_kernel_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_where_no_fork_is_safe_a_kernel_is_launched(monkeypatch: pytest.MonkeyPa
             await kernels.close()
 
     monkeypatch.setattr("attnlab.explorables.kernels.can_fork", lambda: False)
-    found, parent = asyncio.run(told())
+    found, parent = in_a_loop(told())
     assert parent == os.getpid()
     assert all(found["there"])
     assert found["threads"] == 1

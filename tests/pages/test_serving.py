@@ -1,12 +1,10 @@
 """The server in the open: under a sub-path, with other people's notebooks, slow starts, dying kernels."""
 
-import asyncio
 import os
 import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +21,7 @@ from attnlab.explorables.channels import PromptChannels
 from attnlab.explorables.command import main
 from attnlab.explorables.kernels import WarmKernels
 from helpers.explorable_page import ExplorablePage
+from helpers.loops import in_a_loop
 from helpers.servers import Server, attnlab_pages, until
 from helpers.visits import Visits
 
@@ -217,8 +216,7 @@ def test_kernel_that_has_waited_long_begins_anew_with_its_visitor(monkeypatch: p
         return (datetime.now(UTC) - kernel.last_activity).total_seconds()
 
     monkeypatch.setattr(AsyncMappingKernelManager, "start_kernel", started)
-    with ThreadPoolExecutor(1) as pool:  # the loop of this thread is the browser's
-        assert pool.submit(asyncio.run, visit()).result() < 10
+    assert in_a_loop(visit()) < 10
 
 
 def test_bare_page_for_a_frame(visits: Visits, school: School) -> None:

@@ -103,7 +103,8 @@ class Version:
         if self.view is None:
             return float(self.kept[place])
         _, strides, offset = self.view
-        return float(self.kept[offset + sum(i * stride for i, stride in zip(place, strides, strict=True))])
+        flat = self.kept if self.kept.ndim == 1 else self.kept.view(-1)
+        return float(flat[offset + sum(i * stride for i, stride in zip(place, strides, strict=True))])
 
     def place(self, index: Sequence[int]) -> tuple[int, ...]:
         """`index` as numbers. Raises `IndexError` where there is no such place."""
@@ -338,7 +339,10 @@ class Tape(TorchFunctionMode):
             if known is not None and known[0] == changes and known[1].dtype == tensor.dtype:
                 kept = known[1]
             else:
-                kept = tensor.detach().as_strided((whole,), (1,), 0).clone()
+                kept = tensor.detach()
+                if tensor.numel() != whole or not tensor.is_contiguous():
+                    kept = kept.as_strided((whole,), (1,), 0)
+                kept = kept.clone()
                 self._copies[address] = (changes, kept)
             version.kept = kept
             version.view = _geometry(tensor)

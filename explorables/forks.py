@@ -13,13 +13,17 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, cast
 
 from jupyter_client.connect import KernelConnectionInfo
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
-__all__ = ["ForkServer", "Forked", "ForkedProvisioner", "can_fork"]
+__all__ = ["PROVISIONER", "ForkServer", "Forked", "ForkedProvisioner", "can_fork"]
+
+PROVISIONER = "attnlab-forked"
+"""The name by which the specification of a kernel asks for a fork."""
 
 _LAUNCHER = "ipykernel_launcher"
 # -P: what a visitor sees must not depend on the folder we are started in.
@@ -152,3 +156,9 @@ class ForkedProvisioner(LocalProvisioner):
         self.process = cast("Any", kernel)  # has what is used of a `Popen`
         self.pid = self.pgid = kernel.pid  # it leads a session, so a group too
         return self.connection_info
+
+
+# Told to Jupyter here and not by the package: another Jupyter in the same environment has no fork server.
+KernelProvisionerFactory.provisioners[PROVISIONER] = EntryPoint(
+    PROVISIONER, f"{__name__}:{ForkedProvisioner.__name__}", KernelProvisionerFactory.GROUP_NAME
+)

@@ -13,7 +13,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from traitlets import Float, Integer
 
 from attnlab.explorables.fork_server import SLOW
-from attnlab.explorables.forks import ForkedProvisioner, ForkServer, can_fork
+from attnlab.explorables.forks import PROVISIONER, ForkedProvisioner, ForkServer, can_fork
 
 
 class BusyError(Exception):
@@ -23,7 +23,7 @@ class BusyError(Exception):
 class ThisPython(KernelSpecManager):
     """Only one kernel, the Python that serves the pages, whatever kernels the user has installed.
 
-    Where the system allows it, it is forked (`ForkedProvisioner`, which Jupyter knows by an entry point).
+    Where the system allows it, it is forked from one that has imported everything (`forks.py`).
     """
 
     def find_kernel_specs(self) -> dict[str, str]:
@@ -34,7 +34,7 @@ class ThisPython(KernelSpecManager):
         """The one kernel, also for notebooks that were saved with another one."""
         spec: KernelSpec = self._get_kernel_spec_by_name(NATIVE_KERNEL_NAME, RESOURCES)
         if can_fork():
-            spec.metadata["kernel_provisioner"] = {"provisioner_name": "attnlab-forked"}
+            spec.metadata["kernel_provisioner"] = {"provisioner_name": PROVISIONER}
         return spec
 
 

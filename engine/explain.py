@@ -54,7 +54,9 @@ class Explanation:
         # x = x says nothing twice: sides that look alike are shown once.
         shown = [side for i, side in enumerate(sides) if i == 0 or side != sides[i - 1]]
         words = self.text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
-        return f'<math display="block" aria-label="{words}"><mrow>{"<mo>=</mo>".join(shown)}</mrow></math>'
+        # Each side is a row of its own: where there is little room, a line ends before an equals sign.
+        rows = "".join(f"<mrow>{'<mo>=</mo>' if i else ''}{side}</mrow>" for i, side in enumerate(shown))
+        return f'<math display="block" aria-label="{words}">{rows}</math>'
 
     @property
     def text(self) -> str:

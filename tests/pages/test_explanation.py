@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -184,6 +185,33 @@ def test_formula_is_laid_out_as_mathematics(panel: Panel) -> None:
         assert above["y"] + above["height"] <= below["y"] + 1
     assert panel.words().endswith("= 0.6698")
     assert panel.root.locator(".attnlab-formula").get_attribute("aria-label")
+
+
+@pytest.mark.parametrize(("width", "lines"), [(1440, 1), (360, 2)])
+def test_formula_that_does_not_fit_is_broken_before_an_equals_sign(
+    width: int, lines: int, panel: Panel
+) -> None:
+    page = panel.explorable.page
+    panel.explorable.cell("weights", 4).click()
+    expect(panel.math).to_be_visible()
+    before = page.viewport_size
+    assert before
+    page.set_viewport_size({"width": width, "height": before["height"]})
+    try:
+        page.wait_for_function("(width) => innerWidth === width", arg=width)
+        sides, box = panel.math.locator("> mrow"), panel.root.locator(".attnlab-formula").bounding_box()
+        assert box
+        starts = []
+        for side in sides.all():
+            place = side.bounding_box()
+            assert place
+            assert place["x"] + place["width"] <= box["x"] + box["width"]
+            starts.append(place["x"])
+        # A line begins further left than the side before it.
+        assert 1 + sum(after < earlier for earlier, after in pairwise(starts)) == lines
+        expect(sides.nth(1).locator("> mo").first).to_have_text("=")
+    finally:
+        page.set_viewport_size(before)
 
 
 @pytest.mark.parametrize("opened", ["lab"], indirect=True)

@@ -143,16 +143,18 @@ class ForkServer:
 
 
 class ForkedProvisioner(LocalProvisioner):
-    """Jupyter's way to start a local kernel, with a fork in place of a new Python."""
+    """Jupyter's way to start a local kernel, with a fork in place of a new Python.
 
-    server: ForkServer
-    """One for all kernels of this process; set by who starts them."""
+    For kernels of a manager that has a `fork_server`, such as `WarmKernels`.
+    """
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Fork a kernel that reads the arguments after `ipykernel_launcher` in `cmd`."""
         arguments = cmd[cmd.index(_LAUNCHER) + 1 :]
         self.cwd = kwargs.get("cwd", Path.cwd())
-        kernel = await self.server.fork(arguments, str(self.cwd), kwargs.get("env", os.environ))
+        manager: Any = self.parent  # of this kernel; its parent is that of all
+        server: ForkServer = manager.parent.fork_server
+        kernel = await server.fork(arguments, str(self.cwd), kwargs.get("env", os.environ))
         self.process = cast("Any", kernel)  # has what is used of a `Popen`
         self.pid = self.pgid = kernel.pid  # it leads a session, so a group too
         return self.connection_info

@@ -13,7 +13,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from traitlets import Float, Integer
 
 from attnlab.explorables.fork_server import SLOW
-from attnlab.explorables.forks import PROVISIONER, ForkedProvisioner, ForkServer, can_fork
+from attnlab.explorables.forks import PROVISIONER, ForkServer, can_fork
 
 
 class BusyError(Exception):
@@ -65,7 +65,7 @@ class WarmKernels(AsyncMappingKernelManager):
         self._arriving = 0
         self._closed = False
         self._refill: asyncio.TimerHandle | None = None
-        self._fork_server = ForkedProvisioner.server = ForkServer()
+        self.fork_server = ForkServer()
         # An empty folder: the working directory is on a kernel's module path.
         self._folder = tempfile.TemporaryDirectory(prefix="attnlab-")
 
@@ -154,7 +154,7 @@ class WarmKernels(AsyncMappingKernelManager):
         if self._refill:
             self._refill.cancel()
         waiting, self._waiting = self._waiting, []
-        await self._fork_server.close()
+        await self.fork_server.close()
         await asyncio.gather(*waiting, return_exceptions=True)
         self._pending_kernels.clear()  # those that will never be
         # Without asking first: nobody's work is in them, and one that is just starting would print how

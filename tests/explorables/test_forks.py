@@ -91,7 +91,7 @@ async def everything() -> dict[str, Any]:
         found["told"] = [json.loads((await run(client, TELL))[1]) for client in (first, second)]
         found["shared"] = {psutil.Process(kernels.process(name).pid).ppid() for name in (one, two)}
 
-        sleeping = asyncio.ensure_future(run(first, "import time\nprint('begun')\ntime.sleep(600)"))
+        sleeping = asyncio.ensure_future(run(first, "import time\ntime.sleep(600)"))
         while not sleeping.done():  # one that comes too early finds nothing to interrupt
             await kernels.manager.interrupt_kernel(one)
             await asyncio.wait([sleeping], timeout=0.2)

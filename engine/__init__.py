@@ -39,8 +39,10 @@ from attnlab.engine.masks import (
 )
 from attnlab.engine.matrix_text import (
     MatrixError,
+    format_matrices,
     format_matrix,
     format_number,
+    parse_matrices,
     parse_matrix,
     parse_number,
     require_in_range,
@@ -86,6 +88,7 @@ __all__ = [
     "every_mask",
     "expectation",
     "explain",
+    "format_matrices",
     "format_matrix",
     "format_number",
     "from_ignored",
@@ -95,6 +98,7 @@ __all__ = [
     "keep_masks",
     "mask_probability",
     "no_grad_still_drops",
+    "parse_matrices",
     "parse_matrix",
     "parse_number",
     "record",

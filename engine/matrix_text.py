@@ -1,12 +1,14 @@
 """Matrices as people type and paste them: a strict grammar of numbers, nothing is ever evaluated.
 
 Rows are separated by new lines or `;`, columns by spaces, tabs or `,`. Pasted Python and NumPy
-(`[[1, 0], [0, 1]]`, `array([[1., 0.]])`, `tensor(...)`) and spreadsheet cells work too.
+(`[[1, 0], [0, 1]]`, `array([[1., 0.]])`, `tensor(...)`) and spreadsheet cells work too. Where several
+matrices stand in one text, an empty row separates them.
 """
 
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,8 +16,10 @@ from torch import Tensor
 
 __all__ = [
     "MatrixError",
+    "format_matrices",
     "format_matrix",
     "format_number",
+    "parse_matrices",
     "parse_matrix",
     "parse_number",
     "require_in_range",
@@ -28,6 +32,8 @@ LIMIT = 100.0
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WRAPPER = re.compile(r"\s*(?:(?:np|numpy|torch)\.)?(?:array|tensor|matrix)\s*\((.*)\)\s*", re.DOTALL)
 _ATTRIBUTE = re.compile(r"\s*(?:dtype|device|requires_grad|grad_fn)\s*=\s*[\w.:'<>]+\s*")
+_EMPTY_ROW = re.compile(r"(?:\r?\n|;)[ ]*(?:\r?\n|;)")
+_BETWEEN_LISTS = re.compile(r"(?<=\])\s*,?\s*(?=\[\s*\[)")
 _MAX_TOKEN = 40
 # Longest text worth reading: every number of the largest matrix at its longest, with room for separators.
 _MAX_TEXT_PER_NUMBER = _MAX_TOKEN + 8
@@ -80,6 +86,48 @@ def parse_matrix(
     return torch.tensor(numbers, dtype=torch.float64)
 
 
+def parse_matrices(
+    text: str,
+    *,
+    name: str = "matrix",
+    part: str = "matrix",
+    max_matrices: int = MAX_ROWS,
+    max_rows: int = MAX_ROWS,
+    max_columns: int = MAX_COLUMNS,
+    limit: float = LIMIT,
+) -> Float[Tensor, "matrix row column"]:
+    """Matrices of one size from text, each as `parse_matrix` reads it, with an empty row between two.
+
+    `part` is what one of them is called in messages, which count from 1. Raises `MatrixError` as
+    `parse_matrix` does, and for more matrices than allowed or of different sizes.
+    """
+    limits: dict[str, Any] = {"max_rows": max_rows, "max_columns": max_columns, "limit": limit}
+    if len(text) > max_matrices * max(max_rows * max_columns, MAX_ROWS * MAX_COLUMNS) * _MAX_TEXT_PER_NUMBER:
+        raise MatrixError(
+            f"{name}: expected at most {max_matrices} × {max_rows} × {max_columns} numbers, "
+            f"got {len(text):,} characters of text"
+        )
+    parts = _matrices(text) or [""]
+    if len(parts) > max_matrices:
+        raise MatrixError(f"{name}: expected at most {max_matrices} × {part}, got {len(parts)}")
+    if len(parts) == 1:
+        return parse_matrix(parts[0], name=name, **limits)[None]
+    try:
+        matrices = [
+            parse_matrix(piece, name=f"{name} {part} {i}", **limits) for i, piece in enumerate(parts, 1)
+        ]
+    except MatrixError as error:
+        raise MatrixError(str(error)) from None  # its row is one of a part: the message says of which
+    for i, matrix in enumerate(matrices, 1):
+        if matrix.shape != matrices[0].shape:
+            (rows, columns), (expected, width) = matrix.shape, matrices[0].shape
+            raise MatrixError(
+                f"{name} {part} {i}: expected {expected} × {width} numbers as in {part} 1, "
+                f"got {rows} × {columns}"
+            )
+    return torch.stack(matrices)
+
+
 def require_in_range(
     matrix: Float[Tensor, "row column"],
     *,
@@ -117,10 +165,32 @@ def format_matrix(
     return row_separator.join(separator.join(map(format_number, row)) for row in matrix.tolist())
 
 
-def _lines(text: str, name: str) -> list[str]:
+def format_matrices(
+    matrices: Float[Tensor, "matrix row column"], *, row_separator: str = "\n", separator: str = " "
+) -> str:
+    """Text that `parse_matrices` reads back as the same matrices, bit for bit."""
+    return (2 * row_separator).join(
+        format_matrix(matrix, row_separator=row_separator, separator=separator) for matrix in matrices
+    )
+
+
+def _matrices(text: str) -> list[str]:
+    """The texts of the matrices in one text: between empty rows, or of three nested lists."""
+    text = _unwrapped(text)
+    body = text.strip()
+    if re.match(r"\[\s*\[\s*\[", body) and body.endswith("]"):
+        return _BETWEEN_LISTS.split(body[1:-1])
+    return [piece for piece in _EMPTY_ROW.split(text) if piece.strip(" \n\r;")]
+
+
+def _unwrapped(text: str) -> str:
+    """Without the `array(…, dtype=…)` around it."""
     wrapped = _WRAPPER.fullmatch(text)
-    if wrapped:
-        text = _without_attributes(wrapped[1])
+    return _without_attributes(wrapped[1]) if wrapped else text
+
+
+def _lines(text: str, name: str) -> list[str]:
+    text = _unwrapped(text)
     if "[" in text or "]" in text:
         return _bracketed_lines(text.strip(), name)
     if not text.replace(";", "").strip():

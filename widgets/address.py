@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, quote
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import format_matrix, format_number
+from attnlab.engine import format_matrices, format_number
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.number import Number
 from attnlab.widgets.read_only import plain
@@ -18,7 +18,7 @@ MAX_LENGTH = 40_000
 
 
 def encode(values: Mapping[str, Any]) -> str:
-    """`q=1,0;0,1&causal=0`: matrices as rows by `;` and columns by `,`, switches as 0 and 1."""
+    """`q=1,0;0,1&causal=0`: rows by `;`, columns by `,`, matrices by `;;`, switches as 0 and 1."""
     return "&".join(f"{name}={quote(_text(value), safe=',;')}" for name, value in values.items())
 
 
@@ -49,8 +49,8 @@ def decode(
 def _text(value: Any) -> str:
     if isinstance(value, Tensor):
         value = plain(value)
-        rows = value.reshape(-1, value.shape[-1] if value.ndim else 1)
-        return format_matrix(rows, row_separator=";", separator=",")
+        rows = value.shape[-2:] if value.ndim > 1 else (1, value.numel())
+        return format_matrices(value.reshape(-1, *rows), row_separator=";", separator=",")
     if isinstance(value, float):
         return format_number(value)
     return str(int(value)) if isinstance(value, bool) else str(value)

@@ -201,7 +201,7 @@ def explore(
         own = tuple(named.get(name, [f"axis{i}" for i in range(value.ndim)]))
         if len(own) != value.ndim:
             raise ValueError(f"{name}: expected {value.ndim} axis names, got {', '.join(own)}")
-        traits[name] = Matrix(label=name, axes=own, shape=tuple(value.shape), limit=LIMIT, max_size=MAX_DRAWN)
+        traits[name] = Matrix(label=name, axes=own, shape=tuple(value.shape), limit=LIMIT)
     clash = [n for n in traits if hasattr(CodeExplorable, n) or n in _RESERVED or n.startswith("_")]
     if clash:
         raise ValueError(f"{clash[0]}: an argument of this name can't be shown; rename it in the function")
@@ -344,7 +344,6 @@ def _result(
             "group": key,
             "editable": key in inputs,
             "limit": LIMIT,
-            "maxSize": MAX_DRAWN,
             "plainText": len(version.shape) != 2,
         }
         masked = _masked(version)

@@ -130,8 +130,9 @@ class Edited(Stateful):
             matrix = getattr(self, name)
             dim = trait.axes.index(axis)
             size = matrix.shape[dim] + by
-            if not 1 <= size <= trait.max_size:
-                raise MatrixError(f"{trait.label}: expected 1 to {trait.max_size} along {axis}, got {size}")
+            most = trait.max_sizes[dim]
+            if not 1 <= size <= most:
+                raise MatrixError(f"{trait.label}: expected 1 to {most} along {axis}, got {size}")
             if by < 0:
                 matrix = matrix.narrow(dim, 0, size)
             else:

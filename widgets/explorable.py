@@ -148,7 +148,7 @@ class Explorable(Edited):
                 "toggle": isinstance(trait, Mask),
                 "plainText": isinstance(trait, Mask) or len(trait.axes) != 2,
                 "limit": trait.limit,
-                "maxSize": trait.max_size,
+                "maxSizes": list(trait.max_sizes),
             }
             for name, trait in self._inputs.items()
         }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 import traitlets as t
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from attnlab.widgets.control_bar import Command, Control, Select, Stepper, Steps
 from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
-from attnlab.widgets.read_only import read_only_trace
+from attnlab.widgets.read_only import plain, read_only_trace
 from attnlab.widgets.result import Result
 
 __all__ = ["HeadSplitExplorable"]
@@ -34,6 +35,12 @@ MISTAKES = (_NONE, _MERGE, _SPLIT)
 COLOURS = ("head", "time", "none")
 
 _X = {"x": [[[1, 0, 2, -1], [0, 2, 1, 1], [2, 1, 0, 1]]]}
+# Two sequences of five positions and 24 features, for heads of width 8: neighbours are equal one by one in
+# head 0, in twos in head 1, in threes in head 2, and equal rows read each other most.
+_X_OF_24 = [
+    [[3 * ((time + batch) // (head + 1) == r) for head in range(3) for r in range(8)] for time in range(5)]
+    for batch in range(2)
+]
 PRESETS: dict[str, dict[str, Any]] = {
     "3 positions, 2 heads": {"element": 2},
     "2 sequences, 4 heads": {"batch": 2, "width": 8, "heads": 4, "element": 45},
@@ -41,13 +48,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     "one head: the mistake hides": {"heads": 1, "element": 2, "mistake": _MERGE},
     "one position: it hides too": {"time": 1, "element": 2, "mistake": _MERGE},
     "with attention in between": {"attention": True, "mistake": _MERGE, "element": 2},
+    "attention, 3 heads of width 8": {"attention": True, "x": _X_OF_24, "heads": 3},
 }
 PRESETS = {name: _X | values for name, values in PRESETS.items()}
 
 STEPS = ((1, "projected"), (2, "grouped"), (3, "heads"), (4, "back"), (5, "merged"))
 _ROUTE = tuple(name for _, name in STEPS)
 _IDS = (*_ROUTE, "wrong_heads", "wrong_merged")
-_SIZES = ("batch", "time", "width", "heads")
+_X_AXES = ("batch", "time", "width")
+_SIZES = (*_X_AXES, "heads")
 
 
 class HeadSplitExplorable(Explorable):
@@ -56,7 +65,7 @@ class HeadSplitExplorable(Explorable):
     - `batch` 1 to 4, `time` 1 to 8, `width` 1 to 24, `heads` 1 to 8; heads must divide the width
     - `element`: the id that is followed; `other`: a second one, or −1
     - `mistake`: one of `MISTAKES`; `colour`: cells by head or by position (`time`)
-    - `attention`: real attention of `x` (1 × 3 × 4, two heads) in place of the ids
+    - `attention`: real attention of `x` (up to 4 × 8 × 24, with sizes of its own) in place of the ids
     - `step`: how far the five stages are shown, `decimals`, `gradient`, `preset` as everywhere
 
     `trace` holds the stages of the last good result, `wrong` the two mistakes, `attended` the attention.
@@ -65,7 +74,7 @@ class HeadSplitExplorable(Explorable):
     presets = PRESETS
     cover = "merged"
 
-    x = Matrix(label="X", axes=("batch", "time", "width"), shape=(1, 3, 4))
+    x = Matrix(label="X", axes=_X_AXES, max_size=(4, 8, 24))
     batch = t.Int(1, min=1, max=4).tag(state="input")
     time = t.Int(3, min=1, max=8).tag(state="input")
     width = t.Int(4, min=1, max=24).tag(state="input")
@@ -276,12 +285,12 @@ class HeadSplitExplorable(Explorable):
     # ------------------------------------------------------------ attention in between
 
     def _attended(self) -> Result:
-        trace = multi_head(self.matrices()["x"], 2, causal=True, merge="reshape alone")
+        trace = multi_head(self.matrices()["x"], self.heads, causal=True, merge="reshape alone")
         self.set_trait("attended", read_only_trace(trace))
         wrong = trace.wrong_output
         assert wrong is not None  # asked for above
         error = float((wrong - trace.output).abs().max())
-        how = "the outputs of both heads, merged with and without transposing back"
+        how = "the outputs of the heads, merged with and without transposing back"
         sums = float((trace.weights.sum(dim=-1) - 1).abs().max())
         checks = [(Check("row sums 1 in each head", sums, 1e-15, "sum of each row of weights over key"), 0)]
         if self.mistake == _MERGE:
@@ -299,9 +308,10 @@ class HeadSplitExplorable(Explorable):
                 "softmax": "softmax",
                 "mix": "weights · v",
                 "merge": "merge",
-                "mask": "÷ √2, mask",
+                "mask": f"÷ √{trace.q_heads.shape[-1]}, mask",
             },
             layout_blocks=[
+                {"kind": "sizes", "axes": list(_X_AXES)},
                 {
                     "kind": "grids",
                     "items": [{"stage": "x"}, {"stage": "q_heads", "operation": "split"}],
@@ -321,7 +331,7 @@ class HeadSplitExplorable(Explorable):
             ],
             limits={"batch": 4, "time": 8, "width": 24, "heads": 8, "element": self.element, "decimals": 8},
             # X has sizes of its own here, and its numbers are no ids.
-            disabled=["pin", "unpin", "element", *_SIZES],
+            disabled=["pin", "unpin", "element", *_X_AXES],
         )
 
     # ------------------------------------------------------------ what the reader does
@@ -333,6 +343,8 @@ class HeadSplitExplorable(Explorable):
         }
 
     def follow(self, name: str) -> None:
+        if name == "attention" and self.attention:
+            self._widen_x()
         if name in _SIZES:
             self._stay_within()
         if name in (*_SIZES, "element"):
@@ -342,6 +354,12 @@ class HeadSplitExplorable(Explorable):
         super()._apply(values)
         self._stay_within(*(n for n in ("element", "other") if n in values))
         self._move_selection()
+
+    def _widen_x(self) -> None:
+        """Features of 0 where the heads that the ids have would not divide the width of X."""
+        missing = -self.x.shape[-1] % self.heads
+        if missing:
+            self.x = torch.nn.functional.pad(plain(self.x), (0, missing))
 
     def _stay_within(self, *given: str) -> None:
         """Fewer elements than before: the last one is followed instead of one that is gone."""

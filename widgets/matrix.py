@@ -7,8 +7,9 @@ import torch
 import traitlets
 from torch import Tensor
 
-from attnlab.engine import MatrixError, format_number, parse_matrix, require_in_range
+from attnlab.engine import MatrixError, format_number, parse_matrices, parse_matrix, require_in_range
 from attnlab.widgets.read_only import ReadOnlyTensor, plain, read_only
+from attnlab.widgets.words import AXIS_NAMES
 
 __all__ = ["Mask", "Matrix", "same_bits"]
 
@@ -17,9 +18,10 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
     """A float64 matrix, read-only so that no change goes unnoticed.
 
     Takes a tensor, nested lists, a NumPy array, or text as `parse_matrix` reads it. Entries are
-    finite, from −`limit` to `limit`; at most `max_size` along each axis. `axes` names the axes,
-    `label` begins each message. With one axis it is a single row. With `shape` the shape is fixed, and
-    may have any number of axes; as text its rows stand one after the other.
+    finite, from −`limit` to `limit`; at most `max_size` along each axis, or one size for each. `axes` names
+    the axes, `label` begins each message. With one axis it is a single row; with three, matrices that an
+    empty row separates when they are text. With `shape` the shape is fixed, and may have any number of axes;
+    as text its rows stand one after the other.
     """
 
     info_text = "a matrix of numbers"
@@ -34,7 +36,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         role: str = "",
         shape: tuple[int, ...] | None = None,
         limit: float = 100.0,
-        max_size: int = 16,
+        max_size: int | tuple[int, ...] = 16,
         **kwargs: Any,
     ) -> None:
         self.label = label
@@ -42,21 +44,23 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         self.shape = shape
         self.role = role
         self.limit = limit
-        self.max_size = max_size
+        self.max_sizes = max_size if isinstance(max_size, tuple) else (max_size,) * len(axes)
         super().__init__(**kwargs)
 
     def validate(self, obj: Any, value: Any) -> ReadOnlyTensor:
         if self.shape is not None:
             return self._shaped(value, self.shape)
-        one_row = len(self.axes) == 1
+        *_, max_rows, max_columns = (1, *self.max_sizes)
         limits: dict[str, Any] = {
             "name": self.label,
-            "max_rows": 1 if one_row else self.max_size,
-            "max_columns": self.max_size,
+            "max_rows": max_rows,
+            "max_columns": max_columns,
             "limit": self.limit,
         }
-        if one_row:
+        if len(self.axes) == 1:
             return self._row(value, limits)
+        if len(self.axes) == 3:
+            return self._matrices(value, limits)
         if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 and value.ndim == 2:
             require_in_range(plain(value), **limits)
             return value
@@ -83,6 +87,24 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             raise MatrixError(f"{self.label}: expected one row of numbers, got {row.ndim} axes")
         require_in_range(row[None], **limits)
         return read_only(row)
+
+    def _matrices(self, value: Any, limits: dict[str, Any]) -> ReadOnlyTensor:
+        most = self.max_sizes[0]
+        if isinstance(value, str):
+            part = AXIS_NAMES.get(self.axes[0], self.axes[0])
+            return read_only(parse_matrices(value, part=part, max_matrices=most, **limits))
+        tensor = self._float64(value, "rows of numbers of equal length")
+        if tensor.ndim != 3:
+            raise MatrixError(f"{self.label}: expected {' × '.join(self.axes)}, got {tensor.ndim} axes")
+        if not 1 <= tensor.shape[0] <= most:
+            raise MatrixError(
+                f"{self.label}: expected 1 to {most} along {self.axes[0]}, got {tensor.shape[0]}"
+            )
+        for matrix in tensor:
+            require_in_range(matrix, **limits)
+        return (
+            value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
+        )
 
     def _shaped(self, value: Any, shape: tuple[int, ...]) -> ReadOnlyTensor:
         columns = shape[-1] if shape else 1

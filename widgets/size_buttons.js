@@ -33,10 +33,11 @@ export function sizeButtons(axes, words, resize) {
     paint({ stages, shapes }) {
       for (const { axis, count, less, more } of sizes) {
         const name = Object.keys(stages).find((stage) => stages[stage].editable && stages[stage].axes.includes(axis));
-        const size = shapes[name][stages[name].axes.indexOf(axis)];
+        const dim = stages[name].axes.indexOf(axis);
+        const size = shapes[name][dim];
         setText(count, String(size));
         setAttribute(less, "aria-disabled", String(size <= 1));
-        setAttribute(more, "aria-disabled", String(size >= stages[name].maxSize));
+        setAttribute(more, "aria-disabled", String(size >= stages[name].maxSizes[dim]));
       }
     },
   };

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from attnlab.engine import (
     MatrixError,
+    format_matrices,
     format_matrix,
     format_number,
+    parse_matrices,
     parse_matrix,
     parse_number,
     require_in_range,
@@ -532,3 +534,68 @@ def test_a_number_too_small_to_hold_does_not_become_zero(text):
 @pytest.mark.parametrize("text", ["0", "0e-400", "-0.0", "5e-324"])
 def test_zero_and_the_smallest_number_are_read(text):
     assert parse_number(text) == float(text)
+
+
+class TestMatrices:
+    """Several matrices in one text."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "1 2; 3 4;; 5 6; 7 8",
+            "1 2; 3 4; ;5 6; 7 8",
+            "1 2\n3 4\n\n5 6\n7 8\n",
+            "\n\n1 2\n3 4\n   \n\n\n5 6\n7 8\n\n",
+            "1\t2\r\n3\t4\r\n\r\n5\t6\r\n7\t8\r\n",
+            "[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]",
+            "tensor([[[1., 2.],\n         [3., 4.]],\n\n        [[5., 6.],\n         [7., 8.]]])",
+            "[[[1 2]\n  [3 4]]\n\n [[5 6]\n  [7 8]]]",
+        ],
+    )
+    def test_spellings(self, text: str) -> None:
+        assert parse_matrices(text).tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
+
+    @pytest.mark.parametrize("text", ["1 2; 3 4", "[[1, 2], [3, 4]]", "[[[1, 2], [3, 4]]]", "1 2\n3 4\n\n"])
+    def test_a_single_one(self, text: str) -> None:
+        assert parse_matrices(text).tolist() == [[[1, 2], [3, 4]]]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("", "X is empty: expected at least one row of numbers"),
+            (" ;; ;; ", "X is empty: expected at least one row of numbers"),
+            ("1;;2;;3;;4", "X: expected at most 3 × sequence, got 4"),
+            ("1 2;;3", "X sequence 2: expected 1 × 2 numbers as in sequence 1, got 1 × 1"),
+            ("1 2;;3 4;5 6", "X sequence 2: expected 1 × 2 numbers as in sequence 1, got 2 × 2"),
+            ("1 2;;3 x", "X sequence 2 row 1, column 2: expected a number from −100 to 100, got 'x'"),
+            ("1;;2;3;4", "X sequence 2: expected 1 to 2 rows and 1 to 2 columns, got 3 × 1"),
+            ("1 nan", "X row 1, column 2: expected a number from −100 to 100, got 'nan'"),
+            ("[[[1, 2], [3, 4]], [5, 6]]", "X: expected rows in brackets like [[1, 0], [0, 1]]"),
+            ("[[[1, 2]], [[[3, 4]]]]", "brackets that do not pair up"),
+            ("1" * 40_000, "X: expected at most 3 × 2 × 2 numbers, got 40,000 characters of text"),
+        ],
+    )
+    def test_refused(self, text: str, words: str) -> None:
+        with pytest.raises(MatrixError) as caught:
+            parse_matrices(text, name="X", part="sequence", max_matrices=3, max_rows=2, max_columns=2)
+        assert words in str(caught.value)
+
+    @given(
+        st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(["\n", ";"]), st.randoms()
+    )
+    def test_parse_undoes_format_bit_for_bit(
+        self, count: int, rows: int, columns: int, row_separator: str, random: random.Random
+    ) -> None:
+        numbers = [random.uniform(-100, 100) for _ in range(count * rows * columns)]
+        matrices = torch.tensor(numbers, dtype=torch.float64).reshape(count, rows, columns)
+        back = parse_matrices(format_matrices(matrices, row_separator=row_separator))
+        assert torch.equal(back.view(torch.int64), matrices.view(torch.int64))
+
+    @given(st.lists(PIECES, max_size=25).map("".join))
+    def test_any_text_is_read_or_refused(self, text: str) -> None:
+        try:
+            matrices = parse_matrices(text)
+        except MatrixError:
+            return
+        assert matrices.ndim == 3
+        assert matrices.isfinite().all()

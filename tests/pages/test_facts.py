@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import torch
+import torch.nn.functional as F
 from playwright.sync_api import Browser, expect
 
 from helpers.explorable_page import ExplorablePage
@@ -265,6 +267,23 @@ def test_shapes_of_three_heads(visits: Visits, pages: Server) -> None:
     }.items():
         expect(heads.stage(stage).locator(".attnlab-shape")).to_have_text(shape)
     heads.is_ready()
+
+
+def test_attention_in_three_heads(at: At) -> None:
+    heads = choose(at("heads"), "attention, 3 heads of width 8")
+    for stage, shape in {
+        "x": "batch 2 × time 5 × width 24",
+        "q_heads": "batch 2 × head 3 × query 5 × dₖ 8",
+        "weights": "batch 2 × head 3 × query 5 × key 5",
+        "output": "batch 2 × query 5 × width 24",
+    }.items():
+        expect(heads.stage(stage).locator(".attnlab-shape")).to_have_text(shape)
+    heads.is_ready()
+    x = torch.tensor(heads.numbers("x"), dtype=torch.float64).reshape(2, 5, 24)
+    split = x.reshape(2, 5, 3, 8).transpose(1, 2)
+    own = F.scaled_dot_product_attention(split, split, split, is_causal=True)
+    shown = torch.tensor(heads.numbers("output"), dtype=torch.float64).reshape(2, 5, 24)
+    torch.testing.assert_close(shown, own.transpose(1, 2).reshape(2, 5, 24), rtol=0, atol=5.001e-5)
 
 
 @pytest.mark.parametrize("preset", ["one head: the mistake hides", "one position: it hides too"])

@@ -475,8 +475,64 @@ class TestAttention:
         answer = page.text("x", "101", [0, 1, 2])
         assert answer["state"] == "invalid"
         assert all(word in answer["message"] for word in ("X[", "101", "−100 to 100"))
-        with pytest.raises(ValueError, match="X: expected a tensor of shape 1 × 3 × 4, got 3 × 4"):
+        with pytest.raises(ValueError, match="X: expected batch × time × width, got 2 axes"):
             open_page(x=[[1, 2, 3, 4]] * 3)
+
+    @pytest.mark.parametrize(
+        "size",
+        [(2, 5, 24, 3), (3, 2, 6, 3), (2, 3, 4, 2), (1, 4, 4, 1), (4, 1, 8, 8), (4, 8, 24, 8)],
+        ids=str,
+    )
+    def test_x_of_any_size_and_number_of_heads(self, size: tuple[int, int, int, int]) -> None:
+        batch, time, width, heads = size
+        x = torch.randn(batch, time, width, dtype=torch.float64, generator=torch.manual_seed(1)).round(
+            decimals=3
+        )
+        page = open_page(attention=True, x=x, heads=heads)
+        split = x.reshape(batch, time, heads, width // heads).transpose(1, 2)
+        assert same_numbers(page.numbers["q_heads"], split)
+        own = F.scaled_dot_product_attention(split, split, split, is_causal=True)
+        merged = own.transpose(1, 2).reshape(batch, time, width)
+        torch.testing.assert_close(page.numbers["output"], merged, rtol=0, atol=1e-14)
+        assert page.numbers["weights"].shape == (batch, heads, time, time)
+        assert page.answer["texts"]["mask"] == f"÷ √{width // heads}, mask"
+
+    def test_example_of_the_facts(self) -> None:
+        page = open_page(preset="attention, 3 heads of width 8")
+        shapes = {name: tuple(tensor.shape) for name, tensor in page.numbers.items()}
+        assert shapes["x"] == (2, 5, 24)
+        assert shapes["q_heads"] == (2, 3, 5, 8)
+        assert shapes["weights"] == (2, 3, 5, 5)
+        assert shapes["output"] == (2, 5, 24)
+        for sequence in page.numbers["weights"]:
+            for one, other in itertools.combinations(sequence, 2):
+                assert (one - other).abs().max() > 0.3
+
+    def test_sizes_of_x(self) -> None:
+        page = open_page(attention=True)
+        before = page.numbers["x"]
+        for axis, shape in {"batch": (2, 3, 4), "time": (2, 4, 4), "width": (2, 4, 5)}.items():
+            page.resize(axis, 1)
+            assert page.explorable.x.shape == shape
+        assert page.answer["message"] == "Width 5 cannot be split into 2 equal heads."
+        page.resize("width", 1)
+        assert page.answer["state"] == "ready"
+        assert same_numbers(page.numbers["x"][:1, :3, :4], before)
+        assert not page.numbers["x"][1].any()
+        assert set(page.explorable.bar.disabled) >= {"batch", "time", "width"}
+        assert "heads" not in page.explorable.bar.disabled
+        page.control("heads", 3)
+        assert page.numbers["weights"].shape == (2, 3, 4, 4)
+
+    def test_x_is_widened_for_the_heads_that_the_ids_have(self) -> None:
+        page = sized(2, 3, 24, 3)
+        page.control("attention", True)
+        assert page.answer["state"] == "ready"
+        assert page.numbers["x"].shape == (1, 3, 6)
+        assert same_numbers(page.numbers["x"][..., :4], open_page().explorable.x.clone())
+        assert not page.numbers["x"][..., 4:].any()
+        page.command("undo")
+        assert page.explorable.x.shape == (1, 3, 4)
 
     def test_the_ids_come_back(self) -> None:
         page = sized(2, 3, 8, 4, element=45)
@@ -492,7 +548,7 @@ class TestAttention:
 
 
 CHANGED: dict[str, Any] = {
-    "x": [[[0.5, 1, 2, 3]] * 3],
+    "x": [[[0.5, 1, 2, 3, -1, 2]] * 3] * 2,
     "batch": 2,
     "time": 5,
     "width": 6,
@@ -559,7 +615,10 @@ class TestState:
             ("?batch=5", "The link's batch was not used"),
             ("?element=12", "Element: expected 0 to 11, got 12."),
             ("?mistake=merge", "The link's mistake was not used"),
-            ("?x=1,2;3,4", "The link's x was not used: X: expected 3 rows of 4 numbers, got 2"),
+            (
+                "?x=1,2;;3,4;5,6",
+                "The link's x was not used: X batch 2: expected 1 × 2 numbers as in batch 1, got 2",
+            ),
         ],
     )
     def test_hostile_links(self, search: str, words: str) -> None:

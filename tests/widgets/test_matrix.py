@@ -15,6 +15,7 @@ from attnlab.widgets.read_only import ReadOnlyTensor, read_only
 class Holder(traitlets.HasTraits):
     m = Matrix(label="M", axes=("row", "column"), role="key")
     small = Matrix(label="S", axes=("row", "column"), role="key", limit=1.5, max_size=2)
+    stack = Matrix(label="X", axes=("batch", "time", "width"), max_size=(2, 3, 4))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,40 @@ def test_limits_of_its_own() -> None:
     for value in ("1;1;1", [[1]] * 3):
         with pytest.raises(MatrixError, match="S: expected 1 to 2 rows and 1 to 2 columns, got 3 × 1"):
             Holder(small=value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[[1, 2], [3, 4]], [[5, 6], [7, 8]]],
+        "1 2; 3 4;; 5 6; 7 8",
+        torch.arange(1.0, 9).reshape(2, 2, 2),
+        np.arange(1, 9).reshape(2, 2, 2),
+    ],
+)
+def test_three_axes_are_taken(value: Any) -> None:
+    holder = Holder(stack=value)
+    assert holder.stack.dtype == torch.float64
+    assert holder.stack.tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
+    assert Holder(stack=holder.stack).stack is holder.stack
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([[1, 2]], "X: expected batch × time × width, got 2 axes"),
+        (torch.zeros(3, 1, 1), "X: expected 1 to 2 along batch, got 3"),
+        (torch.zeros(0, 1, 1), "X: expected 1 to 2 along batch, got 0"),
+        (torch.zeros(1, 4, 1), "X: expected 1 to 3 rows and 1 to 4 columns, got 4 × 1"),
+        (torch.full((1, 1, 1), 101.0), "X row 1, column 1: expected a number from −100 to 100, got 101"),
+        ("1;;2;;3", "X: expected at most 2 × batch, got 3"),
+        ("1 2;;3", "X batch 2: expected 1 × 2 numbers as in batch 1, got 1 × 1"),
+    ],
+)
+def test_three_axes_are_refused(value: Any, words: str) -> None:
+    with pytest.raises(MatrixError) as caught:
+        Holder(stack=value)
+    assert words in str(caught.value)
 
 
 def test_special_values_are_kept_exactly() -> None:

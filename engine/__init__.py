@@ -49,7 +49,7 @@ from attnlab.engine.matrix_text import (
 )
 from attnlab.engine.row import RowTrace, attention_row
 from attnlab.engine.trace import Stage, Trace
-from attnlab.engine.recorder import Call, Tape, Version, record
+from attnlab.engine.recorder import Call, Tape, Version, record, unrecorded
 from attnlab.engine.explain import Explanation, Operand, explain
 from attnlab.engine.gradient import gradient
 
@@ -108,4 +108,5 @@ __all__ = [
     "sample_statistics",
     "sum_rows",
     "to_additive",
+    "unrecorded",
 ]

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from attnlab.engine.source import Place, Spot, spot
 if TYPE_CHECKING:
     from attnlab.engine.explain import Explanation
 
-__all__ = ["Call", "Tape", "Version", "record"]
+__all__ = ["Call", "Tape", "Version", "record", "unrecorded"]
 
 MAX_CLONED = 1_000_000
 """Tensors with more elements are kept by reference, with a note, so that memory is bounded."""
@@ -365,6 +365,11 @@ def record() -> Iterator[Tape]:
     tape = Tape()
     with tape:
         yield tape
+
+
+def unrecorded() -> AbstractContextManager[None]:
+    """What is called in this block is no part of what is being recorded: preparations, and looks at it."""
+    return torch._C.DisableTorchFunction()
 
 
 # Operator methods and in-place forms have the name of their function.

@@ -21,7 +21,6 @@ from attnlab.engine import (
 from attnlab.widgets.control_bar import Control, Select, Stepper, Steps, Toggle
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
-from attnlab.widgets.read_only import read_only_trace
 from attnlab.widgets.result import Result
 
 if TYPE_CHECKING:
@@ -195,11 +194,11 @@ class AttentionExplorable(Explorable):
         allowed = causal(queries, keys) if self.causal else bidirectional(queries, keys)
         trace = attend(q, k, v, scale=self.scale, allowed=allowed)
         row = attention_row(trace, self.query)
-        self.set_trait("trace", read_only_trace(trace))
         tensors = {stage.name: stage.tensor for stage in (*trace.stages(), *row.stages())}
         tensors["row_allowed"] = trace.allowed[self.query]
         return Result(
             tensors=tensors,
+            published={"trace": trace},
             make_checks=lambda: list(zip(check_attention(trace), (4, 4, 5), strict=True)),
             texts={
                 "scale": f"÷ √{q.shape[1]}" if self.scale else "× 1",

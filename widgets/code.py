@@ -316,7 +316,7 @@ def _result(
     """Each named intermediate as a stage, in order; later states of one variable are told apart by line."""
     versions: dict[str, Version] = {}
     stages: dict[str, dict[str, Any]] = {}
-    hidden = []
+    hidden: dict[str, list[str]] = {}
     allowed: dict[str, Tensor] = {}
     for version in tape.versions():
         call = version.call
@@ -332,8 +332,10 @@ def _result(
         if title in axes and not version.given_axes and len(axes[title]) == len(version.shape):
             version.given_axes = tuple(axes[title])
         key = version.name if call is None else f"{title}#{len(versions)}"
-        if version.values.numel() > MAX_DRAWN:
-            hidden.append(f"{title} ({' × '.join(map(str, version.shape))})")
+        size = version.values.numel()
+        if not 0 < size <= MAX_DRAWN:
+            why = "Too large to draw" if size else "Empty, nothing to draw"
+            hidden.setdefault(why, []).append(f"{title} ({' × '.join(map(str, version.shape))})")
             continue
         versions[key] = version
         stages[key] = {
@@ -365,7 +367,7 @@ def _result(
             {"kind": "readout"},
         ],
         checks=[(check, 0) for check in check_code(tape)] if not stopped else [],
-        message=f"Too large to draw: {', '.join(hidden)}." if hidden else "",
+        message=" ".join(f"{why}: {', '.join(names)}." for why, names in hidden.items()),
         limits={"decimals": 8},
         tape=tape,
         stopped=stopped,

@@ -36,7 +36,6 @@ from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Mask, Matrix
 from attnlab.widgets.number import Number
 from attnlab.widgets.plotter import Drawable, Plot
-from attnlab.widgets.read_only import read_only_trace
 from attnlab.widgets.result import Result
 
 __all__ = ["DropoutExplorable"]
@@ -231,11 +230,9 @@ class DropoutExplorable(Explorable):
                 checks.append((_close(tensors["difference"], weights, p, len(self.draws)), 0))
         if not self.training:
             checks.append((no_grad_still_drops(weights, self.p).right_check, 0))
-        self.set_trait("trace", read_only_trace(trace))
-        self.set_trait("table", read_only_trace(table))
-        self.set_trait("sample", sample and read_only_trace(sample))
         return Result(
             tensors=tensors,
+            published={"trace": trace, "table": table, "sample": sample},
             checks=checks,
             texts={
                 "drop": f"× keep ÷ (1 − {p:g})",
@@ -310,7 +307,6 @@ class DropoutExplorable(Explorable):
         allowed = causal(3)
         trace = attend(given["q"], given["k"], given["v"], allowed=allowed, keep=keep, drop_p=p)
         without = attend(given["q"], given["k"], given["v"], allowed=allowed)
-        self.set_trait("attention", read_only_trace(trace))
         row_sums = sum_rows(trace.dropped)
         checks = [(_zeros_stay(trace.weights, trace.dropped), 0)]
         if not self.training:
@@ -326,6 +322,7 @@ class DropoutExplorable(Explorable):
                 "output": trace.output,
                 "output_without": without.output,
             },
+            published={"attention": trace},
             checks=checks,
             texts={
                 "drop": f"× keep ÷ (1 − {p:g})",
@@ -389,11 +386,8 @@ class DropoutExplorable(Explorable):
             right, wrong = told.right_check, told.wrong_check
             text = "Mistake: kept weights are divided by p. Only for p = 0.5 is that the same number."
         elif self.mistake == _BEFORE:
-            trace = self.attention
-            assert trace is not None  # `_attention` has just computed it
-            before = drop_before_softmax(
-                trace.scaled.clone(), given["attention_keep"], self.p, allowed=trace.allowed.clone()
-            )
+            trace = result.published["attention"]
+            before = drop_before_softmax(trace.scaled, given["attention_keep"], self.p, allowed=trace.allowed)
             tensors = {
                 "masked": before.masked,
                 "dropped_scores": before.dropped_scores,

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,12 @@ from attnlab.engine import MatrixError, parse_number
 from attnlab.widgets.address import decode
 from attnlab.widgets.read_only import plain
 from attnlab.widgets.stateful import Stateful
-from attnlab.widgets.words import AXIS_NAMES
+from attnlab.widgets.words import AXIS_NAMES, sentence
 
 if TYPE_CHECKING:
     from attnlab.widgets.control_bar import ControlBar
 
-__all__ = ["Edited", "Refusal", "sentence"]
+__all__ = ["Edited", "Refusal"]
 
 _log = logging.getLogger("attnlab")
 
@@ -184,18 +185,26 @@ class Edited(Stateful):
                 self.export(name, value)
         except MatrixError as error:
             # Typed by the reader: told on the page, with the number that was refused.
-            self._refused = Refusal(self._refusal_of(name, str(error)), input=name, text=str(value))
+            self._refused = Refusal(self._as_sentence(str(error)), input=name, text=str(value))
             self._refresh()
         except (KeyError, TypeError, ValueError, t.TraitError) as error:
             _log.warning("a change of %r was refused: %s", name, error)
             self._refresh()
 
-    def _refusal_of(self, name: str, message: str) -> str:
-        """A refusal of a control. Symbols are written as on the screen: p is not P, and rho is ρ."""
-        labels = {c["name"]: c.get("label", "") for row in self.bar.controls for c in row}
-        symbol, named = labels.get(name, ""), f"{name}:"
-        if len(symbol) == 1 and message.startswith(named):
-            return f"{symbol}:{message.removeprefix(named).rstrip('.')}."
+    def _as_sentence(self, message: str) -> str:
+        """A message of the engine as a sentence of the page, with the names that stand on the screen.
+
+        The engine says q, as in code; the grid is called Q. A symbol stays as it is: p is not P, rho is ρ.
+        """
+        controls = {c["name"]: c["label"] for row in self.bar.controls for c in row if c.get("label")}
+        labels = {n: trait.label for n, trait in self._inputs.items()}
+        # Words such as "time" mean more than a control; names with an underscore are names.
+        labels |= {n: label for n, label in controls.items() if "_" in n}
+        for n, label in labels.items():
+            message = re.sub(rf"\b{n}\b", label, message)
+        name, colon, rest = message.partition(":")
+        if colon and len(controls.get(name, "")) == 1:
+            return f"{controls[name]}:{rest.rstrip('.')}."
         return sentence(message)
 
     # ------------------------------------------------------------ the link
@@ -234,9 +243,3 @@ def _received(request: Mapping[str, Any]) -> tuple[int, str, list[Mapping[str, A
 def _gesture(edit: Mapping[str, Any], nonce: str) -> tuple[str, Any] | None:
     """The gesture of an edit, with its page: another window, or this one reloaded, counts from 0 too."""
     return (nonce, edit["gesture"]) if "gesture" in edit else None
-
-
-def sentence(text: str) -> str:
-    """An error as a sentence on the page."""
-    text = text.rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."

@@ -9,6 +9,7 @@ from torch import Tensor
 from attnlab.engine import Explanation, Tape, Version, explain, gradient
 from attnlab.engine.index_maps import is_move, origin
 from attnlab.engine.source import Spot
+from attnlab.widgets.words import sentence
 
 __all__ = ["explain_cell", "gradients", "is_place", "panel"]
 
@@ -26,7 +27,10 @@ def panel(
     explanation = explain_cell(tape, versions, stage, index)
     said: dict[str, Any] = {"explanation": explanation}
     if explanation is not None and slopes and versions[stage].values.is_floating_point():
-        said["gradients"] = gradients(tape, versions, stage, index)
+        try:
+            said["gradients"] = gradients(tape, versions, stage, index)
+        except ValueError as error:  # a call can't be run again: what was recorded is still true
+            explanation["note"] = " ".join(filter(None, [explanation["note"], sentence(str(error))]))
     return said
 
 

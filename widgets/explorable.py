@@ -16,15 +16,15 @@ import traitlets as t
 from IPython.display import display
 from torch import Tensor
 
-from attnlab.engine import Stage, record
+from attnlab.engine import Stage, Trace, record
 from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu, Select, Stepper, Toggle
-from attnlab.widgets.edited import Edited, sentence
+from attnlab.widgets.edited import Edited
 from attnlab.widgets.explaining import panel
 from attnlab.widgets.history import History
 from attnlab.widgets.matrix import Mask
 from attnlab.widgets.measure_text import measured
 from attnlab.widgets.plotter import Picture, Plotter
-from attnlab.widgets.read_only import plain
+from attnlab.widgets.read_only import plain, read_only_trace
 from attnlab.widgets.result import Result
 from attnlab.widgets.still import beside_widget, numbers_text, still_html
 from attnlab.widgets.trace_view import TraceView, answer
@@ -56,6 +56,8 @@ class Explorable(Edited):
         self._sent = 0
         self._last: Result | None = None
         self._require_known(values)
+        if not re.fullmatch(r"[\w-]*", name):
+            raise ValueError(f"name: expected letters, digits, - and _, got {name[:40]!r}")
         self.bar = ControlBar(
             controls=self.controls(), address_names=[name + "." * bool(name) + n for n in self._addressed()]
         )
@@ -165,12 +167,14 @@ class Explorable(Edited):
         stale = True
         try:
             self._last = self._computed()
+            for n, value in self._last.published.items():
+                self.set_trait(n, read_only_trace(value) if isinstance(value, Trace) else value)
             stale = False
             state, message = "ready", self._last.message
             if self._last.stopped:
                 state, message = "stopped", self._last.stopped
         except ValueError as error:
-            state, message = "invalid", sentence(self._with_labels(str(error)))
+            state, message = "invalid", self._as_sentence(str(error))
             wrong = {"inputs": self._inputs_named_in(str(error))}
         except Exception:
             _log.exception("%s could not compute", type(self).__name__)
@@ -203,16 +207,6 @@ class Explorable(Edited):
         """The inputs that a message of the engine names: 'q and k: expected …'."""
         named = message.split(":", 1)[0].split(" and ")
         return [n for n in self._inputs if n in named]
-
-    def _with_labels(self, message: str) -> str:
-        """The engine says q, as in code; the page says Q, as on its grids."""
-        labels = {n: trait.label for n, trait in self._inputs.items()}
-        # Words such as "time" mean more than a control; names with an underscore are names.
-        controls = [control for row in self.bar.controls for control in row]
-        labels |= {c["name"]: c["label"] for c in controls if "_" in c["name"] and c.get("label")}
-        for n, label in labels.items():
-            message = re.sub(rf"\b{n}\b", label, message)
-        return message
 
     # ------------------------------------------------------------ showing
 

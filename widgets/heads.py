@@ -23,7 +23,7 @@ from attnlab.widgets.control_bar import Command, Control, Select, Stepper, Steps
 from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
-from attnlab.widgets.read_only import plain, read_only_trace
+from attnlab.widgets.read_only import plain
 from attnlab.widgets.result import Result
 
 __all__ = ["HeadSplitExplorable"]
@@ -182,13 +182,12 @@ class HeadSplitExplorable(Explorable):
         for name in ("element", "other"):
             if getattr(self, name) > last:
                 raise ValueError(f"{name}: expected 0 to {last}, got {getattr(self, name)}")
-        self.set_trait("trace", read_only_trace(trace))
-        self.set_trait("wrong", read_only_trace(wrong))
         shown = {stage.name: stage.tensor for stage in (*trace.stages(), *wrong.stages())}
         tints = {} if self.colour == "none" else {f"tint_{n}": self._tint(ids) for n, ids in shown.items()}
         texts, checks = self._told(trace, wrong)
         return Result(
             tensors=shown | tints,
+            published={"trace": trace, "wrong": wrong},
             checks=checks,
             texts=texts,
             tags=list(self._tags(trace, wrong)),
@@ -286,7 +285,6 @@ class HeadSplitExplorable(Explorable):
 
     def _attended(self) -> Result:
         trace = multi_head(self.matrices()["x"], self.heads, causal=True, merge="reshape alone")
-        self.set_trait("attended", read_only_trace(trace))
         wrong = trace.wrong_output
         assert wrong is not None  # asked for above
         error = float((wrong - trace.output).abs().max())
@@ -302,6 +300,7 @@ class HeadSplitExplorable(Explorable):
             outputs.append({"stage": "wrong_output"})
         return Result(
             tensors={name: getattr(trace, name) for name in [*names, "allowed"]},
+            published={"attended": trace},
             checks=checks,
             texts={
                 "split": "split",
@@ -393,7 +392,8 @@ class HeadSplitExplorable(Explorable):
                 self.element = int(numbers[tuple(index)])
 
     def still_stages(self) -> Iterator[Stage]:
-        yield from self.attended.stages() if self.attention else self.trace.stages()
+        shown = "attended" if self._last and "attended" in self._last.published else "trace"
+        yield from getattr(self, shown).stages()
 
 
 def _way(trace: HeadTrace, element: int, d_head: int) -> str:

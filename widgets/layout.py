@@ -94,7 +94,6 @@ class LayoutExplorable(Explorable):
         last = result.tensors()[0].numel() - 1
         if self.element > last:
             raise ValueError(f"element: expected 0 to {last}, got {self.element}")
-        self.set_trait("result", result)
         grids = list(result.stages())
         strips = {
             f"strip{number}": storage_strip(step.tensor)
@@ -121,6 +120,7 @@ class LayoutExplorable(Explorable):
             tags.append(self._written(shape, into, places, texts))
         return Result(
             tensors={stage.name: stage.tensor for stage in grids} | strips,
+            published={"result": result},
             checks=[(check, 0) for check in _checks(result)],
             texts=texts,
             message=f"Operation {len(result.steps) - 1} stops; what PyTorch says stands below."
@@ -210,6 +210,8 @@ class LayoutExplorable(Explorable):
 
     def _on_selected(self, change: Any) -> None:
         """Choosing a number anywhere follows it; in a grid it is also where to write."""
+        if self._depth:
+            return  # moved along by what is under way
         with self._batch():
             chosen: Mapping[str, Any] = change["new"] or {}
             stage, index = str(chosen.get("stage")), chosen.get("index")
@@ -224,7 +226,7 @@ class LayoutExplorable(Explorable):
         """The stages are called in formulas as on the screen: the code has one name for all of them."""
         result = super()._recorded()
         if result.tape is not None:
-            for number, step in enumerate(self.result.steps):
+            for number, step in enumerate(result.published["result"].steps):
                 if step.tensor is not None and not step.is_same_tensor:
                     result.tape.name(step.tensor, _name(number))
                 strip = result.tensors.get(f"strip{number}")

@@ -16,7 +16,6 @@ from attnlab.engine.projections import ProjectionTrace, multi_head_projection, p
 from attnlab.widgets.control_bar import Control, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
-from attnlab.widgets.read_only import read_only_trace
 from attnlab.widgets.result import Result
 
 __all__ = ["ProjectionExplorable"]
@@ -163,13 +162,13 @@ class ProjectionExplorable(Explorable):
             kv_heads=self.kv_heads,
             causal=self.causal,
         )
-        self.set_trait("trace", read_only_trace(trace))
         width = trace.q.shape[1]
         shared = trace.v_shared is not None
         names = ["q", "k", "v", "q_heads", "k_heads", "v_heads", "masked", "weights", "head_output", "concat"]
         names += ["k_shared", "v_shared"] if shared else []
         result = Result(
             tensors={name: getattr(trace, name) for name in [*names, "output", "allowed"]},
+            published={"trace": trace},
             checks=[(check, 0) for check in check_projection(trace)],
             texts={
                 "project": "X · W",

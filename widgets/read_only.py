@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from attnlab.engine import Trace
+from attnlab.engine import Trace, unrecorded
 
 __all__ = ["ReadOnlyTensor", "read_only", "read_only_trace"]
 
@@ -80,7 +80,7 @@ def read_only(tensor: Tensor) -> ReadOnlyTensor:
 def read_only_trace(trace: AnyTrace) -> AnyTrace:
     """`trace` with read-only views of its tensors."""
     fields = {field.name: getattr(trace, field.name) for field in dataclasses.fields(trace)}
-    with torch._C.DisableTorchFunction():  # no call of the computation: a recorder has nothing to remember
+    with unrecorded():
         protected = {
             n: v.detach().as_subclass(ReadOnlyTensor) for n, v in fields.items() if isinstance(v, Tensor)
         }

@@ -17,6 +17,8 @@ class Result:
     """What `compute` found: tensors by stage name, and what is said of them."""
 
     tensors: Mapping[str, Tensor]
+    published: Mapping[str, Any] = field(default_factory=dict)
+    """Trait → its trace. They become readable with the result: a result that isn't shown changes no trait."""
     checks: Sequence[tuple[Check, int]] = ()
     """Each check with the step from which on it can be made; 0 = always."""
     make_checks: Callable[[], Sequence[tuple[Check, int]]] = tuple

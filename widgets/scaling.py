@@ -3,12 +3,13 @@
 import math
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import traitlets as t
 from torch import Tensor
 
-from attnlab.engine import Check, MatrixError, Stage
+from attnlab.engine import Check, MatrixError, Stage, unrecorded
 from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
 from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
 from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
@@ -74,11 +75,11 @@ class ScalingExplorable(Explorable):
     preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
 
     trace = t.Instance(ScalingTrace, read_only=True)
-    curve = t.Instance(CurveTrace, read_only=True)
     head_widths = t.Instance(HeadWidthTrace, read_only=True)
 
     def __init__(self, **kwargs: Any) -> None:
-        # The draws and the curve belong to a setting and are made once for it.
+        # The draws and the curve belong to a setting and are made once for it; the curve by who asks first,
+        # mostly the thread that draws the plots: no number waits for it.
         self._made: dict[str, tuple[Any, Any]] = {}
         super().__init__(**kwargs)
 
@@ -142,13 +143,10 @@ class ScalingExplorable(Explorable):
         roots = heads if self.model_width else 1
         trace = scaling_trace(q, k, self.d_k, n_keys=self.n_keys, widths_under_root=roots)
         setting = (self.distribution, self.seed, self.rho, self.n_keys, roots)
-        curve = self._once(
-            "curve", setting, lambda: scaling_curve(q, k, _D_KS, n_keys=self.n_keys, widths_under_root=roots)
-        )
+        make_curve = partial(scaling_curve, q, k, _D_KS, n_keys=self.n_keys, widths_under_root=roots)
+        curve = partial(self._once, "curve", setting, make_curve)
         compared = compare_head_width(self.matrices()["raw"], _WIDTH, heads)
-        self.set_trait("trace", read_only_trace(trace))
-        self.set_trait("curve", read_only_trace(curve))
-        self.set_trait("head_widths", read_only_trace(compared))
+        self._curve = curve
         narrow = self.d_k <= 16
         tensors = {stage.name: stage.tensor for stage in trace.stages() if narrow or stage.name not in "qk"}
         tensors |= {n: getattr(trace.statistics, n) for n in ("variance_raw", "variance_scaled")}
@@ -165,6 +163,7 @@ class ScalingExplorable(Explorable):
         }
         return Result(
             tensors=tensors,
+            published={"trace": trace, "head_widths": compared},
             checks=[(check, 0) for check in self._checks(trace)],
             texts={
                 "scale": f"÷ {root}",
@@ -184,18 +183,25 @@ class ScalingExplorable(Explorable):
         plot: ScorePlot = self._once("score plot", None, ScorePlot)
         return plot
 
-    def _curves(self, setting: Any, curve: CurveTrace) -> "CurvePlots":
+    @property
+    def curve(self) -> CurveTrace:
+        """Entropy and gradient size for all widths, of the present setting; read-only."""
+        return read_only_trace(self._curve())
+
+    def _curves(self, setting: Any, curve: Callable[[], CurveTrace]) -> "CurvePlots":
         # Loaded in the thread that draws: matplotlib takes its time, and no number waits for it.
         from attnlab.widgets.scaling_plots import CurvePlots
 
-        plots: CurvePlots = self._once("plots", setting, lambda: CurvePlots(curve))
+        plots: CurvePlots = self._once("plots", setting, lambda: CurvePlots(curve()))
         return plots
 
     def _once(self, name: str, setting: Any, make: Callable[[], Any]) -> Any:
         """What `make` gave for this setting, made anew only when the setting is another."""
-        if name not in self._made or self._made[name][0] != setting:
-            self._made[name] = (setting, make())
-        return self._made[name][1]
+        made = self._made.get(name)
+        if made is None or made[0] != setting:
+            with unrecorded():  # what was made for an earlier computation is not recorded either
+                made = self._made[name] = (setting, make())
+        return made[1]
 
     def _checks(self, trace: ScalingTrace) -> list[Check]:
         statistics = trace.statistics

@@ -361,7 +361,7 @@ function createView(model, el, signal, shared) {
 
   /** Where the reader points or has selected, and every cell that belongs to it. */
   function paintLinks() {
-    const chosen = model.get("selected");
+    const chosen = chosenPlace();
     const cell = pointed ?? focusedCell() ?? selectedCell(chosen);
     const at = cell && place(cell);
     // Thousands of cells are not asked again whether they are marked, as long as none is.
@@ -426,7 +426,7 @@ function createView(model, el, signal, shared) {
     if (!readout) return;
     const { element } = readout;
     // What is chosen is told in full below.
-    const chosen = explained && selectedCell(model.get("selected"));
+    const chosen = explained && selectedCell(chosenPlace());
     if (!cell || cell === chosen) {
       setText(element, words.readoutHint);
       return;
@@ -460,9 +460,16 @@ function createView(model, el, signal, shared) {
     return byElement.get(active?.closest?.(".attnlab-cell")) ?? null;
   }
 
+  /** What is chosen, as long as there is such a place: undo may bring back what is gone now. */
+  function chosenPlace() {
+    const chosen = model.get("selected");
+    const shape = shapes[chosen?.stage];
+    const exists = shape?.length === chosen?.index?.length && shape?.every((size, axis) => chosen.index[axis] < size);
+    return exists ? chosen : null;
+  }
+
   function selectedCell(chosen) {
-    if (!chosen?.stage || !shapes[chosen.stage]) return null;
-    if (chosen.index.some((i, axis) => i >= shapes[chosen.stage][axis])) return null;
+    if (!chosen) return null;
     const flat = ravel(chosen.index, shapes[chosen.stage]);
     const drawn = canvases.some(({ name }) => name === chosen.stage) && { stage: chosen.stage, flat };
     return cellsOf(chosen.stage).find((cell) => cell.flat === flat) ?? (drawn || null);

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["AXIS_NAMES", "BAR_WORDS", "VIEW_WORDS"]
+__all__ = ["AXIS_NAMES", "BAR_WORDS", "VIEW_WORDS", "sentence"]
 
 AXIS_NAMES = {
     "d_k": "dₖ",
@@ -63,3 +63,9 @@ BAR_WORDS = {
     "later": "move operation {0} later",
     "remove": "remove operation {0}",
 }
+
+
+def sentence(text: str) -> str:
+    """An error as a sentence on the page."""
+    text = text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."

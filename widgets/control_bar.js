@@ -6,6 +6,8 @@ import { plainNumber } from "./numbers.js";
 import { modelRequests } from "./requests.js";
 
 const ADDRESS_MS = 250;
+// Some browsers read a saved file only after the click has been dealt with.
+const SAVED_MS = 60_000;
 
 /** The address bar is ours only on a page of our own; a notebook's belongs to the notebook. */
 const ownsAddress = () => document.documentElement.hasAttribute("data-attnlab-page");
@@ -36,16 +38,19 @@ export function addressWith(href, own, state) {
   return url.href;
 }
 
+/** Puts text on the clipboard. Resolves to whether it is there. */
 async function copyText(text, holder) {
   try {
     await navigator.clipboard.writeText(text);
+    return true;
   } catch {
     // Without permission, or on plain http: the old way works where the new one is refused.
     const area = make("textarea", "attnlab-unseen", text);
     holder.append(area);
     area.select();
-    document.execCommand("copy");
+    const copied = document.execCommand("copy");
     area.remove();
+    return copied;
   }
 }
 
@@ -56,7 +61,7 @@ function saveFile({ filename, mime, text }, holder) {
   holder.append(link);
   link.click();
   link.remove();
-  URL.revokeObjectURL(link.href);
+  setTimeout(() => URL.revokeObjectURL(link.href), SAVED_MS);
 }
 
 export default () => {
@@ -64,6 +69,7 @@ export default () => {
   let requests;
   let addressTimer;
   let restored = false;
+  let late = false;
 
   const addressOf = (model) => addressWith(location.href, model.get("address_names"), model.get("address"));
 
@@ -74,7 +80,11 @@ export default () => {
 
   return {
     initialize({ model }) {
-      requests = modelRequests(model, () => views.forEach((view) => view.paint()));
+      const show = () => views.forEach((view) => view.paint());
+      requests = modelRequests(model, show, (isLate) => {
+        late = isLate;
+        show();
+      });
       const onAck = () => {
         const { id, nonce } = model.get("ack");
         requests.answered(id, nonce);
@@ -102,7 +112,12 @@ export default () => {
     render({ model, el, signal }) {
       const push = (name, value, gesture) =>
         requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) }, name);
-      const view = createBar(model, el, signal, { push, unanswered: requests.unanswered, address: () => addressOf(model) });
+      const view = createBar(model, el, signal, {
+        push,
+        unanswered: requests.unanswered,
+        address: () => addressOf(model),
+        isLate: () => late,
+      });
       views.add(view);
       const onChange = () => requests.sending || view.update();
       const onDownload = () => {
@@ -112,7 +127,7 @@ export default () => {
       };
       const onClipboard = () => {
         const { text } = model.get("clipboard");
-        if (text && [...views][0] === view) copyText(text, el).then(() => view.say(model.get("words").copied));
+        if (text && [...views][0] === view) view.copy(text, model.get("words").copied);
       };
       model.on("change", onChange);
       model.on("change:download", onDownload);
@@ -128,7 +143,7 @@ export default () => {
   };
 };
 
-function createBar(model, el, signal, { push, unanswered, address }) {
+function createBar(model, el, signal, { push, unanswered, address, isLate }) {
   const root = make("div", "attnlab-controls");
   el.append(root);
   const unique = Math.random().toString(36).slice(2);
@@ -136,15 +151,36 @@ function createBar(model, el, signal, { push, unanswered, address }) {
   let painters = [];
   let notice;
   let noticeTimer;
+  let said = false;
   let gesture = 0;
 
   const valueOf = (name) => (unanswered.has(name) ? unanswered.get(name).value : model.get("values")[name]);
   const isDisabled = (name) => model.get("disabled").includes(name);
 
+  /** What stands in the notice when nothing has just been said. */
+  const standing = () => (isLate() ? model.get("words").disconnected : "");
+
   function say(text) {
-    notice.textContent = text;
+    said = true;
+    setText(notice, text);
     clearTimeout(noticeTimer);
-    noticeTimer = setTimeout(() => (notice.textContent = ""), 4000);
+    noticeTimer = setTimeout(() => {
+      said = false;
+      setText(notice, standing());
+    }, 4000);
+  }
+
+  /** Copies, and says so; what can't be copied is shown, selected, to be copied by hand. */
+  async function copy(text, done) {
+    if (await copyText(text, el)) return say(done);
+    const area = make("textarea", "attnlab-by-hand", text);
+    area.readOnly = true;
+    area.setAttribute("aria-label", model.get("words").copyByHand);
+    area.addEventListener("blur", () => say(""));
+    clearTimeout(noticeTimer);
+    said = true;
+    notice.replaceChildren(model.get("words").copyByHand, area);
+    area.select();
   }
 
   function button(name, text, label, press) {
@@ -367,7 +403,7 @@ function createBar(model, el, signal, { push, unanswered, address }) {
   function link({ name, label }) {
     return button(name, label, "", () => {
       if (!hasAddress()) return push(name, true);
-      copyText(address(), el).then(() => say(model.get("words").linkCopied));
+      copy(address(), model.get("words").linkCopied);
     });
   }
 
@@ -425,9 +461,10 @@ function createBar(model, el, signal, { push, unanswered, address }) {
 
   function paint() {
     for (const painter of painters) painter();
+    if (!said) setText(notice, standing());
   }
 
   root.addEventListener("keydown", (event) => event.stopPropagation(), { signal });
   signal.addEventListener("abort", () => clearTimeout(noticeTimer));
-  return { update, paint, say };
+  return { update, paint, copy };
 }

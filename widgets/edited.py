@@ -97,6 +97,8 @@ class Edited(Stateful):
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             # A request that no script of ours makes. It changes nothing.
             _log.warning("a request was not understood: %r", str(edit)[:200])
+        except Exception:
+            self._not_done(edit)
 
     def _edit(self, edit: Mapping[str, Any]) -> None:
         name = edit["input"]
@@ -150,6 +152,11 @@ class Edited(Stateful):
         commands = {"undo": self.undo, "redo": self.redo, "reset": self.reset, "revert": lambda: None}
         (commands | self.commands())[name]()
 
+    def _not_done(self, edit: Mapping[str, Any]) -> None:
+        """A fault of ours must not leave the page without an answer."""
+        _log.exception("a request could not be dealt with: %r", str(edit)[:200])
+        self._refused = Refusal("This could not be done; the fault is ours. Your numbers are as they were.")
+
     # ------------------------------------------------------------ controls and code
 
     def _on_trait(self, change: Any) -> None:
@@ -162,7 +169,11 @@ class Edited(Stateful):
         self._refused = None
         with self.bar.hold_sync():  # what changed and that it was dealt with: one message, one frame
             for edit in edits:
-                self._change(edit, nonce)
+                try:
+                    self._change(edit, nonce)
+                except Exception:
+                    self._not_done(edit)
+                    self._refresh()
             self.bar.ack = {"id": number, "nonce": nonce}
 
     def _change(self, edit: Mapping[str, Any], nonce: str) -> None:

@@ -16,6 +16,8 @@ AXIS_NAMES = {
     "example_key": "key",
 }
 
+_DISCONNECTED = "No answer from Python. Your numbers are still here; if this stays, reload the page."
+
 VIEW_WORDS: dict[str, Any] = {
     "axes": AXIS_NAMES,
     "looks": {
@@ -40,7 +42,7 @@ VIEW_WORDS: dict[str, Any] = {
     "holds": "✓ holds",
     "fails": "✗ fails",
     "stale": "Below is the last good result.",
-    "disconnected": "No answer from Python. Your numbers are still here; if this stays, reload the page.",
+    "disconnected": _DISCONNECTED,
     "canvasHint": "Arrow keys move from number to number; its digits stand below.",
     "formula": "Formula of the chosen number",
     "sourceTitle": "The line that computed it",
@@ -55,6 +57,8 @@ VIEW_WORDS: dict[str, Any] = {
 }
 
 BAR_WORDS = {
+    "disconnected": _DISCONNECTED,
+    "copyByHand": "This browser lets no page copy here. Copy it from here:",
     "linkCopied": "Link copied",
     "copied": "Copied",
     "add": "add an operation",

@@ -108,11 +108,14 @@ class TestCurve:
             page.control("d_k", d_k)
         page.control("heads", 8)  # under no root here
         page.text("raw", "3 1 2")
+        assert not made  # no number waits for the curve: it is made when it is drawn or asked for
+        assert page.explorable.curve.d_ks.shape == page.explorable.curve.entropy_raw.shape
         assert len(made) == 1
         for count, (name, value) in enumerate(
             [("n_keys", 5), ("distribution", "signs"), ("seed", 2), ("model_width", True), ("heads", 2)], 2
         ):
             page.control(name, value)
+            assert page.explorable.curve.entropy_raw.isfinite().all()
             assert len(made) == count, name
 
     def test_the_row_lies_on_it(self, open_scaling: Open) -> None:

@@ -111,8 +111,11 @@ class WarmKernels(AsyncMappingKernelManager):
             except Exception:
                 self.log.exception("A warm kernel did not start.")
                 continue
-            if kernel_id in self and await self.is_alive(kernel_id):
+            if kernel_id not in self:
+                continue
+            if await self.is_alive(kernel_id):
                 return kernel_id
+            await self.shutdown_kernel(kernel_id, now=True)  # it died: its files and sockets go too
         return await self._launch()
 
     async def _launch(self) -> str:

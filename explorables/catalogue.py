@@ -1,18 +1,20 @@
 """The list of explorables: what every page's navigation and the front page show of each notebook."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 NOTEBOOKS = Path(__file__).parent
 """The folder of the notebooks that come with the package."""
 
 _RESERVED = frozenset(
-    {"api", "login", "logout", "pictures", "static", "voila"}
+    {"api", "login", "logout", "pictures", "robots.txt", "static", "voila"}
 )  # addresses of the server itself
 
 
@@ -21,7 +23,7 @@ class Explorable:
     """One notebook as the site knows it."""
 
     slug: str
-    """Last part of its address, e.g. `attention` for `01-attention.ipynb`."""
+    """What its address ends with, e.g. `attention` for `01-attention.ipynb`."""
     file: str
     """Name of the notebook's file inside the folder."""
     title: str
@@ -30,6 +32,11 @@ class Explorable:
     """Short title for the navigation."""
     question: str
     """The question of the page, one line."""
+
+    @property
+    def address(self) -> str:
+        """The slug as an address can hold it, whatever letters, spaces and dots the file's name has."""
+        return quote(self.slug, safe="")
 
 
 @dataclass(frozen=True)
@@ -86,15 +93,23 @@ def _read(path: Path) -> tuple[float, Explorable]:
     """A notebook's rank and its entry."""
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        cells, metadata = notebook["cells"], notebook.get("metadata", {}).get("attnlab", {})
-    except (OSError, ValueError, KeyError) as error:
+        metadata = notebook.get("metadata", {}).get("attnlab", {})
+        wanted = {key: metadata.get(key) for key in ("nav", "question", "order")}
+        heading, paragraph = _opening(notebook["cells"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"expected a Jupyter notebook in {path.name}, got {error!r}") from error
     slug = re.sub(r"^\d+[-_ ]*", "", path.stem) or path.stem
-    heading, paragraph = _opening(cells)
-    nav = str(metadata.get("nav") or slug.replace("-", " ").replace("_", " ").capitalize())
-    question = str(metadata.get("question") or paragraph)
-    rank = float(metadata.get("order", "inf"))
-    return rank, Explorable(slug, path.name, heading or nav, nav, question)
+    nav = str(wanted["nav"] or slug.replace("-", " ").replace("_", " ").capitalize())
+    question = str(wanted["question"] or paragraph)
+    return _rank(wanted["order"], path), Explorable(slug, path.name, heading or nav, nav, question)
+
+
+def _rank(order: object, path: Path) -> float:
+    if order is None:
+        return math.inf
+    if isinstance(order, bool) or not isinstance(order, int | float) or math.isnan(order):
+        raise ValueError(f'expected a number as "order" in the metadata of {path.name}, got {order!r}')
+    return float(order)
 
 
 def _opening(cells: list[dict[str, Any]]) -> tuple[str, str]:

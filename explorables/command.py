@@ -10,6 +10,8 @@ from pathlib import Path
 from attnlab.explorables.catalogue import NOTEBOOKS
 from attnlab.explorables.copies import fresh_copies
 
+_MOST_MINUTES = 7 * 24 * 60
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
@@ -46,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument(
         "--idle-minutes",
-        type=float,
+        type=_minutes,
         default=10,
         help="idle time before a left page's kernel ends (default 10)",
     )
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where your copies live (default ./attnlab-notebooks); changed ones are never overwritten",
     )
     for command, port in ((serve, 8866), (lab, 8888)):
-        command.add_argument("--port", type=_count, default=port, help=f"first port to try (default {port})")
+        command.add_argument("--port", type=_port, default=port, help=f"first port to try (default {port})")
         command.add_argument("--no-browser", action="store_true", help="don't open a browser")
     return parser
 
@@ -133,6 +135,23 @@ def _count(text: str) -> int:
 def _positive(text: str) -> int:
     if (number := _count(text)) == 0:
         raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, got {text!r}")
+    return number
+
+
+def _port(text: str) -> int:
+    if (number := _count(text)) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return number
+
+
+def _minutes(text: str) -> float:
+    expected = f"expected minutes, more than 0 and at most {_MOST_MINUTES} (a week), got {text!r}"
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(expected) from None
+    if not 0 < number <= _MOST_MINUTES:  # also not a number that is none
+        raise argparse.ArgumentTypeError(expected)
     return number
 
 

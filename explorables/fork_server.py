@@ -1,8 +1,9 @@
 """The process that kernels are forked from: imports what they need, then forks one for each line it reads.
 
 A line of its input is JSON: `arguments`, `folder` and `environment` of a kernel. It answers with a line
-`{"pid": …}` and, when that kernel has ended, another with its `status` (−n: by signal n). It ends with its
-input, that is with the server. Run as `python -m attnlab.explorables.fork_server`, see `forks.py`.
+`{"pid": …}` and, when that kernel has ended, another with its `status` (−n: by signal n); or with
+`{"refused": errno}` when the system gives no further process. It ends with its input, that is with the
+server. Run as `python -m attnlab.explorables.fork_server`, see `forks.py`.
 """
 
 import contextlib
@@ -11,9 +12,12 @@ import json
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
+
+from attnlab.explorables.answers import answers_only
 
 SLOW = (
     "torch",
@@ -28,8 +32,10 @@ SLOW = (
 
 def main() -> None:
     """Fork kernels until the input ends; in a forked process, be the kernel until it is told to end."""
+    answers = answers_only()
     for module in SLOW:
         import_module(module)
+    sys.stdout.flush()  # else each fork would print again what was printed until now
     # What was imported stays; a kernel that looked for garbage among it would get a copy of that memory.
     gc.collect()
     gc.freeze()
@@ -37,26 +43,30 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only a signal that is handled wakes
-    for wish in _wishes(woken):
-        pid = os.fork()
+    for wish in _wishes(woken, answers):
+        try:
+            pid = os.fork()
+        except OSError as error:  # too many processes or too little memory: this visitor's bad luck alone
+            _tell(answers, refused=error.errno)
+            continue
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.close(woken)
-            os.close(wake)
+            for pipe in (woken, wake, answers):
+                os.close(pipe)
             return _be_kernel(**wish)
-        _tell(pid=pid)
+        _tell(answers, pid=pid)
     return None
 
 
-def _wishes(woken: int) -> Iterator[dict[str, Any]]:
+def _wishes(woken: int, answers: int) -> Iterator[dict[str, Any]]:
     """Each kernel that is wanted; between them, tells of those that have ended."""
     read = b""
     while True:
         ready, _, _ = select.select([0, woken], [], [])
         if woken in ready:
             os.read(woken, 1024)
-            _tell_of_the_ended()
+            _tell_of_the_ended(answers)
         if 0 in ready:
             if not (more := os.read(0, 1 << 16)):
                 return
@@ -64,7 +74,7 @@ def _wishes(woken: int) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, lines)
 
 
-def _tell_of_the_ended() -> None:
+def _tell_of_the_ended(answers: int) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -72,12 +82,12 @@ def _tell_of_the_ended() -> None:
             return
         if pid == 0:  # the others run
             return
-        _tell(pid=pid, status=os.waitstatus_to_exitcode(status))
+        _tell(answers, pid=pid, status=os.waitstatus_to_exitcode(status))
 
 
-def _tell(**message: int) -> None:
+def _tell(answers: int, **message: int | None) -> None:
     with contextlib.suppress(BrokenPipeError):  # nobody listens any more; the input has ended too
-        os.write(1, json.dumps(message).encode() + b"\n")
+        os.write(answers, json.dumps(message).encode() + b"\n")
 
 
 def _be_kernel(arguments: list[str], folder: str, environment: Mapping[str, str]) -> None:
@@ -85,11 +95,10 @@ def _be_kernel(arguments: list[str], folder: str, environment: Mapping[str, str]
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    # The pipes are between the two servers; what a kernel writes goes where their complaints go.
+    # The pipe is between the two servers.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(2, 1)
     _reseed()
 
     from ipykernel.kernelapp import IPKernelApp

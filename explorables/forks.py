@@ -8,6 +8,7 @@ session and an environment of its own.
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -81,6 +82,7 @@ class ForkServer:
         """A kernel with these command line arguments, working folder and environment.
 
         Raises:
+            OSError: if the system gives no further process.
             RuntimeError: if the process that kernels are forked from has ended.
         """
         async with self._starting:
@@ -117,19 +119,32 @@ class ForkServer:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout
-        while line := await process.stdout.readline():
-            told: dict[str, int] = json.loads(line)
-            pid = told["pid"]
-            if "status" in told:
-                self._running.pop(pid).returncode = told["status"]
-                continue
-            kernel = self._running[pid] = Forked(pid)
-            answer = self._wanted.popleft()
-            if answer.cancelled():
-                kernel.kill()
-            else:
-                answer.set_result(kernel)
-        # It has ended. Its kernels see that and end too; the next visitor's has a new one to come from.
+        try:
+            while line := await process.stdout.readline():
+                self._hear(json.loads(line))
+        except Exception:
+            logging.getLogger(__name__).exception("Expected an answer about a kernel, got something else.")
+            process.kill()
+        finally:
+            self._forget()
+
+    def _hear(self, told: Mapping[str, int]) -> None:
+        if "status" in told:
+            self._running.pop(told["pid"]).returncode = told["status"]
+            return
+        answer = self._wanted.popleft()
+        if "refused" in told:
+            if not answer.cancelled():
+                answer.set_exception(OSError(told["refused"], os.strerror(told["refused"])))
+            return
+        kernel = self._running[told["pid"]] = Forked(told["pid"])
+        if answer.cancelled():
+            kernel.kill()
+        else:
+            answer.set_result(kernel)
+
+    def _forget(self) -> None:
+        """It has ended. Its kernels see that and end too; the next visitor's has a new one to come from."""
         self._process = None
         for kernel in self._running.values():
             kernel.returncode = 1

@@ -1,6 +1,7 @@
 """Kernels for visitors: a few are kept warm, their number is limited, forgotten ones are ended."""
 
 import asyncio
+import math
 import os
 import tempfile
 import time
@@ -14,6 +15,8 @@ from traitlets import Float, Integer
 
 from attnlab.explorables.fork_server import SLOW
 from attnlab.explorables.forks import PROVISIONER, ForkServer, can_fork
+
+_CONNECT_SECONDS = 60.0  # a page that is complete may take so long to connect, on a slow line too
 
 
 class BusyError(Exception):
@@ -63,6 +66,7 @@ class WarmKernels(AsyncMappingKernelManager):
         self._waiting: list[asyncio.Task[str]] = []
         self._taken: set[str] = set()
         self._arriving = 0
+        self._silent: dict[str, float] = {}  # since when a page is complete that has not connected yet
         self._closed = False
         self._refill: asyncio.TimerHandle | None = None
         self.fork_server = ForkServer()
@@ -111,8 +115,11 @@ class WarmKernels(AsyncMappingKernelManager):
             except Exception:
                 self.log.exception("A warm kernel did not start.")
                 continue
-            if kernel_id in self and await self.is_alive(kernel_id):
+            if kernel_id not in self:
+                continue
+            if await self.is_alive(kernel_id):
                 return kernel_id
+            await self.shutdown_kernel(kernel_id, now=True)  # it died: its files and sockets go too
         return await self._launch()
 
     async def _launch(self) -> str:
@@ -130,9 +137,22 @@ class WarmKernels(AsyncMappingKernelManager):
         )
         return kernel_id
 
+    def page_sent(self, kernel_id: str) -> None:
+        """Its page is complete; what fetched it may be no browser and never connect."""
+        if kernel_id in self._taken and not self._kernel_connections.get(kernel_id):
+            self._silent[kernel_id] = time.monotonic()
+
+    def notify_connect(self, kernel_id: str) -> None:
+        """Its page has connected."""
+        self._silent.pop(kernel_id, None)
+        super().notify_connect(kernel_id)
+
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
-        """End a visitor's kernel that is idle; leave the waiting ones alone."""
+        """End a visitor's kernel that is idle or has no page; leave the waiting ones alone."""
         if kernel_id not in self._taken:
+            return
+        if time.monotonic() - self._silent.get(kernel_id, math.inf) > _CONNECT_SECONDS:
+            await self.shutdown_kernel(kernel_id, now=True)
             return
         await super().cull_kernel_if_idle(kernel_id)
         if kernel_id not in self:
@@ -146,6 +166,7 @@ class WarmKernels(AsyncMappingKernelManager):
     async def shutdown_kernel(self, kernel_id: str, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """End a kernel; its place is free at once, though the process may take a moment."""
         self._taken.discard(kernel_id)
+        self._silent.pop(kernel_id, None)
         await super().shutdown_kernel(kernel_id, *args, **kwargs)
 
     async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]

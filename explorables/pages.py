@@ -73,6 +73,16 @@ class Picture(SiteHandler):
         self.finish(svg)
 
 
+class Robots(SiteHandler):
+    """Keeps crawlers, which read this first, from the pages that start a kernel; the gallery is for all."""
+
+    @tornado.web.authenticated
+    async def get(self) -> None:
+        pages = [f"Disallow: {self.base_url}{explorable.address}" for explorable in self.catalogue]
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish("\n".join(("User-agent: *", *pages, "")))
+
+
 class ErrorPage(SiteHandler):
     """Answers every request with one status, in our own style."""
 
@@ -97,7 +107,7 @@ class Forward(SiteHandler):
         if explorable is None:
             raise tornado.web.HTTPError(404)
         query = f"?{self.request.query}" if self.request.query else ""
-        self.redirect(url_path_join(self.base_url, explorable.slug) + query)
+        self.redirect(url_path_join(self.base_url, explorable.address) + query)
 
 
 class ExplorablePage(SiteHandler):
@@ -138,6 +148,7 @@ class ExplorablePage(SiteHandler):
             async for html in _in_pieces(renderer.generate_content_generator(kernel_id, kernel)):
                 self.write(html)
                 await self.flush()
+            self.kernel_manager.page_sent(kernel_id)
         except StreamClosedError:
             await self._end(kernel_id)  # the visitor has left
         except Exception:

@@ -34,6 +34,7 @@ from attnlab.explorables.pages import (
     FrontPage,
     GiveBack,
     Picture,
+    Robots,
 )
 from attnlab.explorables.thumbnails import Thumbnails
 
@@ -41,8 +42,12 @@ TEMPLATES = Path(__file__).parent / "template"
 """Laid out as a Jupyter data folder, the only place where Voilà looks for templates."""
 
 _PORT_TRIES = 50
+_LAST_PORT = 65535
+_LOOK_SECONDS = 15  # how often, at most, kernels are looked for whose time is over
 _DROPPED = (TornadoVoilaHandler, TornadoVoilaTreeHandler, VoilaContentsHandler, ThemesHandler)
 _REPLACED = {MultiStaticFileHandler: CachedFiles, VoilaShutdownKernelHandler: GiveBack}
+_MESSAGES = ("comm_open", "comm_msg", "comm_close", "comm_info_request", "kernel_info_request")
+"""All that a page may send to its kernel: what its widgets say."""
 # What the widgets need of JupyterLab; other extensions that happen to be installed stay out of the pages.
 _EXTENSIONS = ["@jupyter-widgets/jupyterlab-manager", "@voila-dashboards/widgets-manager8", "anywidget"]
 
@@ -57,9 +62,12 @@ class Server(Voila):
     def init_settings(self) -> dict[str, Any]:
         """Voilà's settings and ours; replies are compressed for visitors from afar."""
         settings: dict[str, Any] = super().init_settings()
+        # Voilà has a list of its own; that no visitor's code is run must not rest on somebody else's default.
+        self.kernel_manager.allowed_message_types = list(_MESSAGES)
+        self.thumbnails = Thumbnails(self.catalogue)
         return settings | {
             "attnlab_catalogue": self.catalogue,
-            "attnlab_thumbnails": Thumbnails(self.catalogue.folder),
+            "attnlab_thumbnails": self.thumbnails,
             "attnlab_frame_ancestors": self.frame_ancestors,
             "compress_response": True,
         }
@@ -80,11 +88,12 @@ class Server(Voila):
         return [
             *kept,
             (at(r"/"), FrontPage, site),
-            (at(r"/pictures/([\w-]+)\.svg"), Picture, site),
+            (at(r"/robots\.txt"), Robots, site),
+            (at(r"/pictures/([^/]+)\.svg"), Picture, site),
             (at(r"/voila/files/.*"), ErrorPage, {**site, "status": 403}),
             (at(r"/(?:voila/render/)?([^/]+\.ipynb)"), Forward, site),
-            (at(r"/([\w-]+)/"), Forward, site),
-            (at(r"/([\w-]+)"), ExplorablePage, page),
+            (at(r"/([^/]+)/"), Forward, site),
+            (at(r"/([^/]+)"), ExplorablePage, page),
             (r".*", ErrorPage, {**site, "status": 404}),
         ]
 
@@ -104,13 +113,15 @@ class Server(Voila):
             print("\nStopping …", flush=True)
         finally:
             server.stop()
+            self.thumbnails.close()
             # In the loop that started them; Voilà's own `stop` uses another one.
             self.ioloop.run_sync(self.kernel_manager.shutdown_all)
             self.stop()
 
     def _free_port(self) -> list[socket.socket]:
         first = self.port
-        for port in range(first, first + _PORT_TRIES):
+        last = min(first + _PORT_TRIES - 1, _LAST_PORT)
+        for port in range(first, last + 1):
             try:
                 sockets = bind_sockets(port, self.ip)
             except OSError as error:
@@ -119,7 +130,7 @@ class Server(Voila):
                 continue
             self.port = sockets[0].getsockname()[1]
             return sockets
-        raise ValueError(f"expected a free port from {first} on at {self.ip}, found none up to {port}")
+        raise ValueError(f"expected a free port from {first} on at {self.ip}, found none up to {last}")
 
     def launch_browser(self) -> None:
         """Open the front page in the user's browser."""
@@ -199,7 +210,7 @@ def _config(warm: int, limit: int, idle_minutes: float) -> Config:
             "warm": warm,
             "limit": limit,
             "cull_idle_timeout": max(1, round(60 * idle_minutes)),
-            "cull_interval": min(60, max(1, round(30 * idle_minutes))),
+            "cull_interval": min(_LOOK_SECONDS, max(1, round(30 * idle_minutes))),
         },
         # A restarted kernel would know nothing of the page; the page offers to load itself anew instead.
         KernelRestarter={"restart_limit": 0},

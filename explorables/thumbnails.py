@@ -1,57 +1,106 @@
 """Pictures for the front page: each notebook's own explorable, computed when the page is first asked for.
 
-Run as a program of its own (`python -m attnlab.explorables.thumbnails FOLDER`), so that the server needs no
-PyTorch and a notebook that fails costs its picture and nothing else.
+Run as a program of its own (`python -m attnlab.explorables.thumbnails FOLDER SLUG …`), so that the server
+needs no PyTorch and a notebook that fails costs its picture and nothing else. It answers with a line of JSON
+for each slug, as soon as it can: the slug and its picture, or null where there is none.
 """
 
 import ast
 import asyncio
 import json
+import logging
+import math
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from attnlab.explorables.answers import answers_only
 from attnlab.explorables.catalogue import Catalogue
 
 __all__ = ["Thumbnails"]
 
-_SECONDS = 90
+_SECONDS = 90.0  # for all pictures together
+_PAUSE = 300.0  # seconds before those are tried again that a program owes us which failed or took too long
+# -P: a module of the folder that the server was started in must not stand for another one.
+_COMMAND = (sys.executable, "-P", "-m", "attnlab.explorables.thumbnails")
 
 
 class Thumbnails:
-    """The pictures of one folder, made once."""
+    """The pictures of one catalogue; each is made once."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made: asyncio.Task[Mapping[str, str]] | None = None
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._folder = catalogue.folder.resolve()
+        self._owed = [explorable.slug for explorable in catalogue]
+        self._made: dict[str, str | None] = {}
+        self._making: asyncio.Future[None] | None = None
+        self._tried = -math.inf
+        self._program: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     async def svg(self, slug: str) -> str | None:
         """The picture of a page as SVG, or None when it has none."""
-        if self._made is None:
-            self._made = asyncio.ensure_future(_run(self._folder))
-        # Shielded: a visitor who leaves must not take the picture from the others.
-        return (await asyncio.shield(self._made)).get(slug)
+        if slug not in self._made:
+            idle = self._making is None or self._making.done()
+            if idle and time.monotonic() - self._tried >= _PAUSE:
+                # A thread, because not every event loop has processes: on Windows Voilà's has none.
+                self._making = asyncio.ensure_future(asyncio.to_thread(self._make))
+            if self._making:
+                # Shielded: a visitor who leaves must not take the picture from the others.
+                await asyncio.shield(self._making)
+        return self._made.get(slug)
 
+    def close(self) -> None:
+        """End what still computes."""
+        self._closed = True
+        if self._program:
+            self._program.kill()
 
-async def _run(folder: Path) -> Mapping[str, str]:
-    program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__, str(folder)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={"OMP_NUM_THREADS": "1", **os.environ},
-    )
-    try:
-        output, _ = await asyncio.wait_for(program.communicate(), _SECONDS)
-        found: Mapping[str, str] = json.loads(output)
-    except (TimeoutError, ValueError):
-        found = {}
-    finally:
-        if program.returncode is None:
-            program.kill()
-    return found
+    def _make(self) -> None:
+        """Run the program for what is owed, and keep what it has finished even if it fails later."""
+        output = b""
+        try:
+            with tempfile.TemporaryDirectory(prefix="attnlab-") as empty:  # as for the kernels of the pages
+                output, complaints = self._run(empty)
+        except OSError as error:  # no memory, no process, no room
+            complaints = str(error)
+        if complaints and not self._closed:
+            logging.getLogger(__name__).warning("Pictures: %s", complaints)
+        *lines, _ = output.split(b"\n")  # after the last one nothing, or what was cut off
+        self._made.update(json.loads(line) for line in lines)
+        owed = [slug for slug in self._owed if slug not in self._made]
+        # The first is the one that the program came to grief with; next time the others come first.
+        self._owed = owed[1:] + owed[:1]
+        self._tried = time.monotonic()
+
+    def _run(self, empty: str) -> tuple[bytes, str]:
+        """What the program answers and what it complains of, or we of it."""
+        self._program = subprocess.Popen(
+            [*_COMMAND, str(self._folder), *self._owed],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=empty,
+            env={"OMP_NUM_THREADS": "1", **os.environ},
+        )
+        end = ""
+        with self._program as program:
+            if self._closed:
+                program.kill()
+            try:
+                output, complaints = program.communicate(timeout=_SECONDS)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                output, complaints = program.communicate()
+                end = f"not ready after {_SECONDS:g} seconds"
+            else:
+                if program.returncode:
+                    end = f"the program ended with status {program.returncode}"
+        return output, "\n".join(filter(None, (complaints.decode(errors="replace").strip(), end)))
 
 
 def _picture(notebook: Path) -> str | None:
@@ -72,18 +121,19 @@ def _picture(notebook: Path) -> str | None:
     return None
 
 
-def _main(folder: Path) -> None:
-    found = {}
-    for explorable in Catalogue.of(folder):
+def _main(folder: Path, slugs: Sequence[str]) -> None:
+    answers = answers_only()
+    catalogue = Catalogue.of(folder)
+    for slug in slugs:
+        explorable = catalogue.find(slug)
+        picture = None
         try:
-            picture = _picture(folder / explorable.file)
+            picture = _picture(folder / explorable.file) if explorable else None
         except Exception as error:  # somebody's own notebook may fail in any way
-            print(f"{explorable.file}: {error!r}", file=sys.stderr)
-            continue
-        if picture is not None:
-            found[explorable.slug] = picture
-    json.dump(found, sys.stdout)
+            print(f"{slug}: {error!r}", file=sys.stderr)
+        with open(answers, "wb", closefd=False) as line:
+            line.write(json.dumps([slug, picture]).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
+    _main(Path(sys.argv[1]), sys.argv[2:])

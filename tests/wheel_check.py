@@ -1,16 +1,15 @@
 """Uses the installed wheel from an empty folder; run by `tests/wheel`, not by pytest."""
 
 import re
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from importlib.resources import files
 
 import attnlab.engine
 from attnlab.widgets import AttentionExplorable
+from helpers.served import faults, fetch, free_port
 
 
 def main() -> None:
@@ -31,9 +30,7 @@ def main() -> None:
 
 
 def _serve() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         ["attnlab", "serve", "--no-browser", "--ip", "127.0.0.1", "--port", str(port), "--warm", "0"]
     )
@@ -41,6 +38,8 @@ def _serve() -> None:
         page = _get(f"http://127.0.0.1:{port}/attention")
         if not re.search(r"<h1[^>]*>\s*What does one query read\?", page):
             sys.exit("the served page has no title of its own")
+        if found := faults(page):
+            sys.exit(f"the served page is not complete: {'; '.join(found)}")
     finally:
         server.terminate()
         server.wait(30)
@@ -50,8 +49,7 @@ def _get(url: str) -> str:
     deadline = time.monotonic() + 90
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                return answer.read().decode()
+            return fetch(url).text
         except (urllib.error.URLError, ConnectionError):
             if time.monotonic() > deadline:
                 raise

@@ -1,10 +1,12 @@
 """Forked kernels: as good as launched ones, alone with their numbers, and gone with where they came from."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ import psutil
 import pytest
 from jupyter_client.asynchronous import AsyncKernelClient
 
-from attnlab.explorables.forks import can_fork
+from attnlab.explorables.forks import Forked, ForkServer, can_fork
 from attnlab.explorables.kernels import ThisPython, WarmKernels
-from helpers.loops import in_a_loop
+from helpers.loops import Run, in_a_loop, one_loop
 
 # Whole processes: beside the pages, not among the unit tests.
 pytestmark = pytest.mark.browser
@@ -58,6 +60,9 @@ class Kernels:
     def process(self, kernel_id: str) -> Any:
         return self.manager.get_kernel(kernel_id).provisioner.process
 
+    def parent(self, kernel_id: str) -> psutil.Process:
+        return psutil.Process(self.process(kernel_id).pid).parent()
+
     async def gone(self, kernel_id: str) -> int:
         async with asyncio.timeout(SECONDS):
             while (status := await self.manager.get_kernel(kernel_id).provisioner.poll()) is None:
@@ -82,95 +87,111 @@ async def run(client: AsyncKernelClient, code: str) -> tuple[dict[str, Any], str
     return reply["content"], printed
 
 
-async def everything() -> dict[str, Any]:
-    """What is to be known, found out with as few imports of PyTorch as can be."""
-    found: dict[str, Any] = {}
-    kernels = Kernels()
-    try:
-        (one, first), (two, second) = await asyncio.gather(kernels.start(), kernels.start())
-        found["told"] = [json.loads((await run(client, TELL))[1]) for client in (first, second)]
-        found["shared"] = {psutil.Process(kernels.process(name).pid).ppid() for name in (one, two)}
-
-        sleeping = asyncio.ensure_future(run(first, "import time\ntime.sleep(600)"))
-        while not sleeping.done():  # one that comes too early finds nothing to interrupt
-            await kernels.manager.interrupt_kernel(one)
-            await asyncio.wait([sleeping], timeout=0.2)
-        found["interrupted"] = sleeping.result()[0].get("ename")
-        found["goes on"] = (await run(first, "print(6 * 7)"))[1]
-
-        kernels.process(one).kill()
-        found["killed"] = await kernels.gone(one)
-        found["the other"] = (await run(second, "print(2 + 3)"))[1]
-
-        (parent,) = found["shared"]
-        os.kill(parent, signal.SIGKILL)
-        found["orphan"] = await kernels.gone(two)
-        three, third = await kernels.start()
-        found["afterwards"] = (await run(third, "print(1 + 1)"))[1]
-        last = psutil.Process(kernels.process(three).pid)
-        found["last"] = [last, last.parent()]
-    finally:
-        await kernels.close()
-    found["left"] = psutil.wait_procs(found.pop("last"), timeout=10)[1]
-    return found
+@pytest.fixture(scope="module")
+def in_loop() -> Iterator[Run]:
+    with one_loop() as run_:
+        yield run_
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    return in_a_loop(everything())
+def kernels(in_loop: Run) -> Iterator[Kernels]:
+    """Kernels of one fork server, which imports PyTorch once for all tests that leave it alive."""
+
+    async def made() -> Kernels:
+        return Kernels()
+
+    kernels = in_loop(made())
+    yield kernels
+    in_loop(kernels.close())
+
+
+@pytest.fixture(scope="module")
+def told(in_loop: Run, kernels: Kernels) -> list[dict[str, Any]]:
+    """What two kernels that start at the same moment know of themselves."""
+
+    async def tell() -> list[dict[str, Any]]:
+        pair = await asyncio.gather(kernels.start(), kernels.start())
+        told = [json.loads((await run(client, TELL))[1]) for _, client in pair]
+        return [
+            {**known, "parent": kernels.parent(name).pid} for known, (name, _) in zip(told, pair, strict=True)
+        ]
+
+    found: list[dict[str, Any]] = in_loop(tell())
+    return found
 
 
 @forked
-def test_what_is_slow_to_import_is_there_and_shared(found: dict[str, Any]) -> None:
-    assert all(all(told["there"]) for told in found["told"])
-    assert len(found["shared"]) == 1
-    assert found["shared"] != {os.getpid()}
+def test_what_is_slow_to_import_is_there_and_shared(told: list[dict[str, Any]]) -> None:
+    assert all(all(known["there"]) for known in told)
+    (parent,) = {known["parent"] for known in told}
+    assert parent != os.getpid()
 
 
 @forked
-def test_each_is_a_process_of_its_own(found: dict[str, Any]) -> None:
-    for told in found["told"]:
-        assert told["leads"]
-        assert told["threads"] == 1
-        assert told["stdin"] == ""
-        assert told["child of a child"] == 7
+def test_each_is_a_process_of_its_own(told: list[dict[str, Any]]) -> None:
+    for known in told:
+        assert known["leads"]
+        assert known["threads"] == 1
+        assert known["stdin"] == ""
+        assert known["child of a child"] == 7
 
 
 @forked
-def test_no_two_draw_the_same_numbers(found: dict[str, Any]) -> None:
-    one, two = (told["random"] for told in found["told"])
+def test_no_two_draw_the_same_numbers(told: list[dict[str, Any]]) -> None:
+    one, two = (known["random"] for known in told)
     assert all(a != b for a, b in zip(one, two, strict=True))
 
 
 @forked
-def test_modules_come_from_the_environment_and_from_an_empty_folder(found: dict[str, Any]) -> None:
-    for told in found["told"]:
-        assert str(Path.cwd()) not in told["path"]
-        assert set(told["path"]) - {""} <= set(sys.path)
-        assert Path(told["folder"]).name.startswith("attnlab-")
+def test_modules_come_from_the_environment_and_from_an_empty_folder(told: list[dict[str, Any]]) -> None:
+    for known in told:
+        assert str(Path.cwd()) not in known["path"]
+        assert set(known["path"]) - {""} <= set(sys.path)
+        assert Path(known["folder"]).name.startswith("attnlab-")
 
 
 @forked
-def test_it_is_interrupted_and_goes_on(found: dict[str, Any]) -> None:
-    assert found["interrupted"] == "KeyboardInterrupt"
-    assert found["goes on"] == "42\n"
+def test_it_is_interrupted_and_goes_on(in_loop: Run, kernels: Kernels) -> None:
+    async def interrupted() -> tuple[str, str]:
+        kernel_id, client = await kernels.start()
+        sleeping = asyncio.ensure_future(run(client, "import time\ntime.sleep(600)"))
+        while not sleeping.done():  # one that comes too early finds nothing to interrupt
+            await kernels.manager.interrupt_kernel(kernel_id)
+            await asyncio.wait([sleeping], timeout=0.2)
+        return sleeping.result()[0].get("ename"), (await run(client, "print(6 * 7)"))[1]
+
+    assert in_loop(interrupted()) == ("KeyboardInterrupt", "42\n")
 
 
 @forked
-def test_a_killed_one_says_so_and_the_others_go_on(found: dict[str, Any]) -> None:
-    assert found["killed"] == -signal.SIGKILL
-    assert found["the other"] == "5\n"
+def test_a_killed_one_says_so_and_the_others_go_on(in_loop: Run, kernels: Kernels) -> None:
+    async def killed() -> tuple[int, str]:
+        (one, _), (_, other) = await asyncio.gather(kernels.start(), kernels.start())
+        kernels.process(one).kill()
+        return await kernels.gone(one), (await run(other, "print(2 + 3)"))[1]
+
+    assert in_loop(killed()) == (-signal.SIGKILL, "5\n")
 
 
 @forked
-def test_without_its_parent_it_ends_and_the_next_visitor_is_served(found: dict[str, Any]) -> None:
-    assert found["orphan"] != 0
-    assert found["afterwards"] == "2\n"
+def test_without_its_parent_it_ends_the_next_visitor_is_served_and_nothing_is_left() -> None:
+    async def orphaned() -> tuple[int, str, list[psutil.Process]]:
+        kernels = Kernels()
+        try:
+            one, _ = await kernels.start()
+            kernels.parent(one).send_signal(signal.SIGKILL)
+            status = await kernels.gone(one)
+            two, client = await kernels.start()
+            printed = (await run(client, "print(1 + 1)"))[1]
+            last = [kernels.parent(two), psutil.Process(kernels.process(two).pid)]
+        finally:
+            await kernels.close()
+        return status, printed, psutil.wait_procs(last, timeout=10)[1]
 
-
-@forked
-def test_nothing_is_left(found: dict[str, Any]) -> None:
-    assert found["left"] == []
+    status, printed, left = in_a_loop(orphaned())
+    assert status != 0
+    assert printed == "2\n"
+    assert left == []
 
 
 @forked
@@ -202,3 +223,93 @@ def test_where_no_fork_is_safe_a_kernel_is_launched(monkeypatch: pytest.MonkeyPa
     assert parent == os.getpid()
     assert all(found["there"])
     assert found["threads"] == 1
+
+
+# ---------------------------------------------------------------- when something goes wrong
+
+LIGHT = """
+import errno, os
+from attnlab.explorables import fork_server
+fork_server.SLOW = ()
+fork_server._be_kernel = lambda **wish: None
+{change}
+fork_server.main()
+"""
+"""A process to fork from that imports nothing, and whose kernels end at once."""
+
+REFUSED_ONCE = f"""
+def fork(fork=os.fork, refusals=[{errno.EAGAIN}]):
+    if refusals:
+        raise OSError(refusals.pop(), "as when there are too many processes")
+    return fork()
+os.fork = fork
+"""
+
+
+@pytest.fixture
+def come_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says which program kernels are forked from."""
+    return lambda program: monkeypatch.setattr(
+        "attnlab.explorables.forks._COMMAND", (sys.executable, "-c", program)
+    )
+
+
+def with_a_fork_server(work: Callable[[ForkServer], Awaitable[Any]]) -> Any:
+    async def worked() -> Any:
+        server = ForkServer()
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await work(server)
+        finally:
+            await server.close()
+
+    return in_a_loop(worked())
+
+
+def wanted(server: ForkServer) -> Awaitable[Forked]:
+    return server.fork([], ".", os.environ)
+
+
+@forked
+def test_a_refused_fork_is_the_loss_of_one_visitor(come_from: Callable[[str], None]) -> None:
+    come_from(LIGHT.format(change=REFUSED_ONCE))
+    one, two = with_a_fork_server(
+        lambda server: asyncio.gather(wanted(server), wanted(server), return_exceptions=True)
+    )
+    assert isinstance(one, OSError)
+    assert one.errno == errno.EAGAIN
+    assert isinstance(two, Forked)
+
+
+@forked
+def test_what_imports_print_is_no_answer(come_from: Callable[[str], None]) -> None:
+    come_from(LIGHT.format(change="fork_server.SLOW = ('this',)"))
+    assert isinstance(with_a_fork_server(wanted), Forked)
+
+
+@forked
+def test_after_an_answer_without_sense_the_next_visitor_is_served(come_from: Callable[[str], None]) -> None:
+    async def two_visitors(server: ForkServer) -> Forked:
+        come_from("print('The Zen of Python', flush=True); input()")
+        with pytest.raises(RuntimeError, match="has ended"):
+            await wanted(server)
+        come_from(LIGHT.format(change=""))
+        return await wanted(server)
+
+    assert isinstance(with_a_fork_server(two_visitors), Forked)
+
+
+@forked
+def test_a_warm_kernel_that_died_is_let_go(in_loop: Run, kernels: Kernels) -> None:
+    async def died() -> tuple[str, str]:
+        kernels.manager.warm = 1
+        kernels.manager.fill()
+        kernels.manager.warm = 0  # no other one
+        warm = await kernels.manager._waiting[0]
+        kernels.process(warm).kill()
+        await kernels.gone(warm)
+        return warm, await kernels.manager.start_kernel()
+
+    warm, next_one = in_loop(died())
+    assert next_one != warm
+    assert warm not in kernels.manager

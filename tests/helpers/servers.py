@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from helpers.served import free_port
 
 __all__ = ["Server", "attnlab_pages", "jupyter_lab", "stock_voila", "until"]
 
@@ -61,11 +62,16 @@ def until(holds: Callable[[], object], *, seconds: float, what: str) -> None:
 
 
 @contextmanager
-def attnlab_pages(folder: Path, *arguments: str, base_url: str = "/") -> Iterator[Server]:
-    """`attnlab serve` with these arguments; its log is written into `folder`."""
-    port = _free_port()
+def attnlab_pages(folder: Path, *arguments: str, base_url: str = "/", prelude: str = "") -> Iterator[Server]:
+    """`attnlab serve` with these arguments; its log is written into `folder`.
+
+    `prelude` is Python that runs before: for times that nobody wants to wait for in a test.
+    """
+    port = free_port()
+    program = f"import sys\n{prelude}\nfrom attnlab.explorables.command import main\nsys.exit(main())"
+    start = ("-c", program) if prelude else ("-m", "attnlab.explorables.command")
     command = [
-        *(sys.executable, "-m", "attnlab.explorables.command", "serve", "--no-browser"),
+        *(sys.executable, *start, "serve", "--no-browser"),
         *("--port", str(port), "--base-url", base_url),
         *arguments,
     ]
@@ -76,7 +82,7 @@ def attnlab_pages(folder: Path, *arguments: str, base_url: str = "/") -> Iterato
 @contextmanager
 def jupyter_lab(folder: Path, notebooks: Path) -> Iterator[Server]:
     """JupyterLab on the folder `notebooks`, with no settings but its own defaults."""
-    port = _free_port()
+    port = free_port()
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         f"--ServerApp.port={port}",
@@ -99,7 +105,7 @@ def jupyter_lab(folder: Path, notebooks: Path) -> Iterator[Server]:
 @contextmanager
 def stock_voila(folder: Path, notebook: Path) -> Iterator[Server]:
     """Voilà itself on one notebook, as anybody would start it."""
-    port = _free_port()
+    port = free_port()
     command = [*(sys.executable, "-m", "voila", str(notebook)), "--no-browser", f"--port={port}"]
     # Its only page starts a kernel; a script of its own doesn't.
     ready = f"http://localhost:{port}/voila/static/voila.js"
@@ -143,9 +149,3 @@ def _answers(url: str) -> bool:
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,19 +2,15 @@
 
 import os
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import pytest
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
 from attnlab.explorables.channels import PromptChannels
@@ -22,6 +18,8 @@ from attnlab.explorables.command import main
 from attnlab.explorables.kernels import WarmKernels
 from helpers.explorable_page import ExplorablePage
 from helpers.loops import in_a_loop
+from helpers.own_notebooks import write
+from helpers.served import fetch
 from helpers.servers import Server, attnlab_pages, until
 from helpers.visits import Visits
 
@@ -41,11 +39,6 @@ class School:
     @property
     def url(self) -> str:
         return self.server.url
-
-
-def write(folder: Path, name: str, title: str, *code: str) -> None:
-    cells = [new_markdown_cell(f"# {title}\n\nWhat is seen first?"), *map(new_code_cell, code)]
-    nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +88,6 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
     assert "Traceback" not in ending, ending
 
 
-def status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=20) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-
-
 def test_something_useful_is_there_before_python_is(visits: Visits, school: School) -> None:
     page = visits.open().page
     page.goto(f"{school.url}slow", wait_until="commit")
@@ -133,6 +117,7 @@ def test_two_displays_of_one_explorable_stay_equal_and_named_ones_keep_apart(
     one.shows_cell("scores", 0, "4.5000")
     two.set_switch("causal", False)
     expect(one.control("causal")).not_to_be_checked()
+    two.shows_cell("weights", 1, "0.0299")  # the switch moves before the numbers
     one.shows("weights", two.texts("weights"))
     assert one.everything() == two.everything()
     assert a.texts("q")[0] == ["1.0000", "0"]
@@ -228,11 +213,11 @@ def test_bare_page_for_a_frame(visits: Visits, school: School) -> None:
 
 def test_only_pages_are_given_out(school: School) -> None:
     for path in ("secret.csv", "files/secret.csv", "voila/files/secret.csv", "several.ipynb/../secret.csv"):
-        assert status(school.url + path) in (403, 404), path
-    assert status(f"{school.url}api/contents") in (403, 404)
-    assert status(f"{school.url}nothing") == 404
-    assert status(school.url) == 200
-    assert status(school.url.replace("/school/room-1/", "/")) in (302, 404)
+        assert fetch(school.url + path).status in (403, 404), path
+    assert fetch(f"{school.url}api/contents").status in (403, 404)
+    assert fetch(f"{school.url}nothing").status == 404
+    assert fetch(school.url).status == 200
+    assert fetch(school.url.replace("/school/room-1/", "/")).status in (302, 404)
 
 
 def test_messages_of_a_kernel_leave_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,12 +21,14 @@ MAX_ELEMENTS = 96
 class ChainStep:
     """One stage of a chain: the tensor to begin with (`operation` None), or what an operation made of it.
 
+    `name` is `start`, `step1`, `step2` …
     `outcome` is "start", "view" (shares the storage of the stage before), "copy" (a storage of its own) or
     "error"; then `error` is torch's text, unchanged, and there is no tensor. `is_same_tensor` says that torch
     gave back the very tensor it was given. `shares_with` are the numbers of the earlier stages on the same
     storage, where the first stage is 0.
     """
 
+    name: str
     operation: Operation | None
     tensor: Tensor | None
     outcome: str
@@ -58,12 +60,11 @@ class ChainResult:
         return tuple(step.tensor for step in self.steps if step.tensor is not None)
 
     def stages(self) -> Iterator[Stage]:
-        """The tensors under the names `start`, `step1`, `step2` … Their axes have numbers, no names."""
-        for number, step in enumerate(self.steps):
+        """The tensors that came to be, under the names of their steps. Their axes have numbers, no names."""
+        for step in self.steps:
             if step.tensor is not None:
-                name = f"step{number}" if number else "start"
                 axes = tuple(f"axis{axis}" for axis in range(step.tensor.ndim))
-                yield Stage(name, step.tensor, axes, str(step.operation or "in the order of memory"))
+                yield Stage(step.name, step.tensor, axes, str(step.operation or "in the order of memory"))
 
 
 @dataclass(frozen=True)
@@ -118,17 +119,18 @@ def run_chain(start_shape: Sequence[int], operations: Sequence[Operation]) -> Ch
     if len(operations) > MAX_OPERATIONS:
         raise ValueError(f"chain: expected at most {MAX_OPERATIONS} operations, got {len(operations)}")
     start = torch.arange(math.prod(start_shape), dtype=torch.float64).reshape(tuple(start_shape))
-    steps = [ChainStep(None, start, "start")]
+    steps = [ChainStep("start", None, start, "start")]
     tensor = start
-    for operation in operations:
+    for number, operation in enumerate(operations, start=1):
+        name = f"step{number}"
         try:
             made = _applied(tensor, operation)
         except (RuntimeError, IndexError) as refusal:
-            steps.append(ChainStep(operation, None, "error", str(refusal)))
+            steps.append(ChainStep(name, operation, None, "error", str(refusal)))
             break
         shares_with = tuple(i for i, step in enumerate(steps) if _share(step.tensor, made))
         outcome = "view" if len(steps) - 1 in shares_with else "copy"
-        steps.append(ChainStep(operation, made, outcome, "", made is tensor, shares_with))
+        steps.append(ChainStep(name, operation, made, outcome, "", made is tensor, shares_with))
         tensor = made
     return ChainResult(tuple(steps))
 

@@ -1,7 +1,7 @@
 """Live checks: each measures a number on a trace and says whether what it claims holds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,15 @@ from torch import Tensor
 
 from attnlab.engine.attention import AttentionTrace
 
-__all__ = ["Check", "blocked_weights", "check_attention", "fused_agreement", "row_sums"]
+__all__ = [
+    "Check",
+    "blocked_weights",
+    "check_attention",
+    "fused_agreement",
+    "largest",
+    "row_sums",
+    "sums_to_one",
+]
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,8 @@ class Check:
 
     `measured` is the number that was found, `bound` the largest one with which the claim holds
     (0 = exactly), `how` says what was compared with what. `counted` names what `measured` counts
-    ("elements misplaced"); without it `measured` is an error in the units of the numbers.
+    ("elements misplaced"); without it `measured` is an error in the units of the numbers. `stage` names the
+    stage of the trace that was measured, where there is one: before it is computed nothing can be claimed.
     """
 
     name: str
@@ -26,6 +35,7 @@ class Check:
     bound: float
     how: str
     counted: str = ""
+    stage: str = ""
 
     @property
     def holds(self) -> bool:
@@ -35,14 +45,19 @@ class Check:
 
 def row_sums(trace: AttentionTrace) -> Check:
     """Largest |Σ weights − 1| over queries that have a key, before dropout (it changes sums by design)."""
-    sums = trace.weights.double().sum(dim=-1)
-    keys = trace.weights.shape[-1]
-    return Check(
-        "row sums 1",
-        _largest((sums - 1).abs()[_rows_with_keys(trace)]),
-        keys * torch.finfo(trace.weights.dtype).eps,
-        "sum of each row of weights over key, rows with no key left out",
-    )
+    how = "sum of each row of weights over key, rows with no key left out"
+    found = sums_to_one(trace.weights, "row sums 1", how, _rows_with_keys(trace))
+    return replace(found, stage="weights")
+
+
+def sums_to_one(weights: Tensor, name: str, how: str, rows: Tensor | None = None) -> Check:
+    """Largest |Σ weights − 1| over the last axis, added up in float64.
+
+    `rows` is True for the rows that count, by default all. The bound is rounding: keys · eps of the dtype.
+    """
+    away = (weights.double().sum(dim=-1) - 1).abs()
+    bound = weights.shape[-1] * torch.finfo(weights.dtype).eps
+    return Check(name, largest(away if rows is None else away[rows]), bound, how)
 
 
 def blocked_weights(trace: AttentionTrace) -> Check:
@@ -50,9 +65,10 @@ def blocked_weights(trace: AttentionTrace) -> Check:
     blocked = ~trace.allowed.expand(trace.weights.shape) & _rows_with_keys(trace)[..., None]
     return Check(
         "masked weights exactly 0",
-        _largest(trace.weights.abs()[blocked]),
+        largest(trace.weights.abs()[blocked]),
         0.0,
         f"{int(blocked.sum())} weights where reading is not allowed",
+        stage="weights",
     )
 
 
@@ -62,7 +78,8 @@ def fused_agreement(trace: AttentionTrace) -> Check:
     Without dropout on either side. Rows with no key are left out: the weights are NaN there and the
     fused call returns zeros. The bound is rounding at the trace's dtype, of the sum over the keys and of
     the scores, which the exponential passes on:
-    4 · (keys + (d_k + 2) · |scale| · max Σ|q||k|) · eps · max |v|.
+    4 · (keys + (d_k + 2) · |scale| · max Σ|q||k|) · eps · max(1, max |v|),
+    with max Σ|q||k| over the scores that are allowed.
     """
     fused = F.scaled_dot_product_attention(
         trace.q, trace.k, trace.v, attn_mask=trace.allowed.expand(trace.weights.shape), scale=trace.scale
@@ -71,19 +88,20 @@ def fused_agreement(trace: AttentionTrace) -> Check:
     rows = _rows_with_keys(trace)
     how = f"weights @ v against F.scaled_dot_product_attention, {str(trace.q.dtype).removeprefix('torch.')}"
     if not rows.all():
-        returned = _largest(fused[~rows].abs())
+        returned = largest(fused[~rows].abs())
         value = "zeros" if returned == 0 else f"values up to {returned:g}"
         how += f"; {int((~rows).sum())} rows with no key left out (NaN here, torch returns {value})"
     keys, d_k = trace.k.shape[-2:]
     # In float64: in half precision this bound could overflow and then hold for anything.
     products = trace.q.double().abs() @ trace.k.double().abs().mT * abs(trace.scale)
-    rounding = keys + (d_k + 2) * _largest(products[trace.allowed.expand(products.shape)])
-    size = max(1.0, _largest(trace.v.abs()))
+    rounding = keys + (d_k + 2) * largest(products[trace.allowed.expand(products.shape)])
+    size = max(1.0, largest(trace.v.abs()))
     return Check(
         "torch SDPA agrees",
-        _largest((fused - ours)[rows].abs()),
+        largest((fused - ours)[rows].abs()),
         4 * rounding * torch.finfo(trace.v.dtype).eps * size,
         how,
+        stage="output",
     )
 
 
@@ -99,6 +117,6 @@ def _rows_with_keys(trace: AttentionTrace) -> Tensor:
     return ~trace.empty_rows.expand(trace.weights.shape[:-1])
 
 
-def _largest(values: Tensor) -> float:
+def largest(values: Tensor) -> float:
     """Largest element, 0 for none; NaN if there is one (`max` of torch keeps NaN)."""
     return values.max().item() if values.numel() else 0.0

@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
-from attnlab.engine.checks import Check
+from attnlab.engine.checks import Check, sums_to_one
 from attnlab.engine.formula import format_short
 from attnlab.engine.index_maps import CASTS, MOVES, is_move, traced
 from attnlab.engine.recorder import Call, Tape, Version
@@ -73,18 +72,13 @@ def _row_sums(weights: Version, softmax: Call) -> Check:
     drops = [c for c in _chain(weights) if c.name == "dropout" and argument(c, 2, "training", True)]
     # Dropout changes sums by design: what counts is what it was given.
     shown = _main(drops[-1]) if drops else weights
-    sums = shown.values.double().sum(dim=-1)
-    without_key = sums.isnan()
+    without_key = shown.values.double().sum(dim=-1).isnan()
     shares = softmax.outputs[0].values
     if shares.shape == shown.shape:  # a row of NaN had no key, also when it was set to 0 afterwards
         without_key = without_key | shares.sum(dim=-1).isnan()
     where = softmax.spot.line
-    return Check(
-        "each query's weights sum to 1",
-        _largest((sums - 1).abs()[~without_key]),
-        shown.shape[-1] * torch.finfo(shown.values.dtype).eps,
-        f"sums of the weights along the axis that meets the values; the softmax is in line {where}",
-    )
+    how = f"sums of the weights along the axis that meets the values; the softmax is in line {where}"
+    return sums_to_one(shown.values, "each query's weights sum to 1", how, ~without_key)
 
 
 def _scale(scores: Call, softmax: Call) -> Check | None:
@@ -163,7 +157,3 @@ def _positions_stay(moves: list[Call], heads: Version) -> Check | None:
         f"numbers in row t of the merged heads that come from another position than t, of {places.numel()}",
         counted=f"of {places.numel()} numbers from another position",
     )
-
-
-def _largest(errors: Tensor) -> float:
-    return float(errors.max()) if errors.numel() else 0.0

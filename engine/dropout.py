@@ -13,15 +13,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnlab.engine.sizes import require_whole
+from attnlab.engine.checks import Check, largest
+from attnlab.engine.sizes import MAX_SEED, require_whole
 from attnlab.engine.trace import Trace, note
-from attnlab.engine.weights import require_keep, require_p, require_weights
+from attnlab.engine.weights import require_keep, require_p, require_row, require_weights
 
 __all__ = [
     "MAX_KEYS",
     "DropoutTrace",
     "MaskTableTrace",
     "SampleTrace",
+    "check_expectation",
     "drop",
     "every_mask",
     "expectation",
@@ -34,8 +36,6 @@ __all__ = [
 
 MAX_KEYS = 6
 """Longest row of which all 2ⁿ masks are made."""
-
-MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +143,7 @@ def every_mask(weights: Float[Tensor, "key"], p: float) -> MaskTableTrace:
     `expected` = Σ probability · dropped: the row itself, up to rounding.
     """
     require_p(p)
-    require_weights(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"weights: expected one row of weights, got shape {tuple(weights.shape)}")
+    require_row(weights)
     require_whole(weights.shape[0], "number of weights", 1, MAX_KEYS)
 
     keep = keep_masks(weights.shape[0])
@@ -170,6 +168,18 @@ def every_mask(weights: Float[Tensor, "key"], p: float) -> MaskTableTrace:
 def expectation(weights: Float[Tensor, "key"], p: float) -> Float[Tensor, "key"]:
     """Mean of the dropped row over all masks, each by its probability: exact, nothing is sampled."""
     return every_mask(weights, p).expected
+
+
+def check_expectation(expected: Float[Tensor, "key"], weights: Float[Tensor, "key"]) -> Check:
+    """Largest |Δ| between a mean over all masks and the row: 0 up to rounding."""
+    keys = weights.shape[0]
+    return Check(
+        "expectation is the row itself",
+        largest((expected - weights).abs()),
+        # Rounding of the powers, of the division and of adding 2ⁿ terms.
+        (2 * keys + 10) * torch.finfo(weights.dtype).eps,
+        f"mean over all {2**keys} masks against the weights",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,9 +207,7 @@ def sample_statistics(weights: Float[Tensor, "key"], keep: Bool[Tensor, "draw ke
     deviation s over draws − 1, is weight/(1 − p) · √(f (1 − f)/(draws − 1)). One draw has no spread: NaN.
     """
     require_p(p)
-    require_weights(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"weights: expected one row of weights, got shape {tuple(weights.shape)}")
+    require_row(weights)
     if keep.ndim != 2 or keep.shape[0] == 0:
         raise ValueError(f"keep: expected draws × keys, at least one draw, got shape {tuple(keep.shape)}")
     require_keep(keep, (keep.shape[0], *weights.shape))

@@ -14,10 +14,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnlab.engine.checks import Check
-from attnlab.engine.dropout import MAX_SEED
-from attnlab.engine.sizes import require_whole
+from attnlab.engine.sizes import MAX_SEED, require_whole
 from attnlab.engine.trace import Trace, note
-from attnlab.engine.weights import require_p, require_weights
+from attnlab.engine.weights import require_p, require_row
 
 __all__ = ["FunctionalTrace", "NoGradTrace", "functional_still_drops", "no_grad_still_drops"]
 
@@ -45,9 +44,7 @@ def no_grad_still_drops(
     Torch draws here, with its global generator forked and seeded. Breaks: all runs give the same numbers.
     """
     require_p(p)
-    require_weights(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"weights: expected one row of weights, got shape {tuple(weights.shape)}")
+    require_row(weights)
 
     dropout = nn.Dropout(p)
 

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attnlab.engine.checks import Check
-from attnlab.engine.dropout import every_mask
+from attnlab.engine.checks import Check, largest
+from attnlab.engine.dropout import check_expectation, expectation, keep_masks, mask_probability
 from attnlab.engine.masks import bidirectional
 from attnlab.engine.trace import Trace, note
 from attnlab.engine.weights import require_keep, require_p
@@ -43,14 +43,15 @@ def divide_by_p(weights: Float[Tensor, "key"], keep: Bool[Tensor, "key"], p: flo
     require_p(p)
     if p == 0:
         raise ValueError(f"p: expected 0 < p < 1 for this mistake, because 1/p has no value at 0; got {p}")
-    table = every_mask(weights, p)
+    right_expected = expectation(weights, p)
     require_keep(keep, weights.shape)
 
     right = weights * keep / (1 - p)
     wrong = weights * keep / p
-    right_expected = table.expected
-    wrong_rows = weights * table.keep / p
-    wrong_expected = (table.probability[:, None] * wrong_rows).sum(dim=0)
+    every_keep = keep_masks(weights.shape[0])
+    probability = mask_probability(every_keep, p, dtype=weights.dtype)
+    wrong_rows = weights * every_keep / p
+    wrong_expected = (probability[:, None] * wrong_rows).sum(dim=0)
 
     return WrongFactorTrace(
         weights=weights.clone(),
@@ -59,19 +60,8 @@ def divide_by_p(weights: Float[Tensor, "key"], keep: Bool[Tensor, "key"], p: flo
         wrong=wrong,
         right_expected=right_expected,
         wrong_expected=wrong_expected,
-        right_check=_expectation_check(right_expected, weights),
-        wrong_check=_expectation_check(wrong_expected, weights),
-    )
-
-
-def _expectation_check(expected: Tensor, weights: Tensor) -> Check:
-    keys = weights.shape[0]
-    return Check(
-        "expectation is the row itself",
-        _largest((expected - weights).abs()),
-        # Rounding of the powers, of the division and of adding 2ⁿ terms.
-        (2 * keys + 10) * torch.finfo(weights.dtype).eps,
-        f"mean over all {2**keys} masks against the weights",
+        right_check=check_expectation(right_expected, weights),
+        wrong_check=check_expectation(wrong_expected, weights),
     )
 
 
@@ -145,11 +135,7 @@ def drop_before_softmax(
 def _zeros_check(result: Tensor, gone: Tensor) -> Check:
     return Check(
         "dropped and masked weights exactly 0",
-        _largest(result.abs()[gone]),
+        largest(result.abs()[gone]),
         0.0,
         f"{int(gone.sum())} weights that are dropped or not allowed",
     )
-
-
-def _largest(values: Tensor) -> float:
-    return values.max().item() if values.numel() else 0.0

@@ -1,5 +1,6 @@
 """Explaining one number: the formula that made it, with its own numbers and the cells it came from."""
 
+import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -53,10 +54,9 @@ class Explanation:
         sides.append(own.mathml(numbers=True))
         # x = x says nothing twice: sides that look alike are shown once.
         shown = [side for i, side in enumerate(sides) if i == 0 or side != sides[i - 1]]
-        words = self.text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
         # Each side is a row of its own: where there is little room, a line ends before an equals sign.
         rows = "".join(f"<mrow>{'<mo>=</mo>' if i else ''}{side}</mrow>" for i, side in enumerate(shown))
-        return f'<math display="block" aria-label="{words}">{rows}</math>'
+        return f'<math display="block" aria-label="{html.escape(self.text)}">{rows}</math>'
 
     @property
     def text(self) -> str:

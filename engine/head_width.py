@@ -10,14 +10,15 @@ from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
 from attnlab.engine.vectors import MAX_D_K
 
-__all__ = ["MAX_HEADS", "HeadWidthTrace", "compare_head_width", "divide_by_root"]
+__all__ = ["MAX_MODEL_HEADS", "HeadWidthTrace", "compare_head_width", "divide_by_root"]
 
-MAX_HEADS = 64
+MAX_MODEL_HEADS = 64
+"""Most heads that a model's width may be divided among here."""
 
 
 def divide_by_root(scores: Float[Tensor, "*shape"], width: int) -> Float[Tensor, "*shape"]:
     """scores / √width. The right width is the number of products in each score: that of one head."""
-    require_whole(width, "width", 1, MAX_D_K * MAX_HEADS)
+    require_whole(width, "width", 1, MAX_D_K * MAX_MODEL_HEADS)
     return scores / math.sqrt(width)
 
 
@@ -40,7 +41,7 @@ def compare_head_width(scores: Float[Tensor, "*batch key"], width: int, heads: i
     `width`: 1 to 4096, `heads`: 1 to 64, width a multiple of heads. With one head both are the same.
     """
     require_whole(width, "width", 1, MAX_D_K)
-    require_whole(heads, "heads", 1, MAX_HEADS)
+    require_whole(heads, "heads", 1, MAX_MODEL_HEADS)
     if width % heads:
         raise ValueError(
             f"width: expected a multiple of heads; width {width} cannot be split into {heads} equal heads"

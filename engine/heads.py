@@ -21,12 +21,8 @@ __all__ = [
     "arithmetic",
     "follow",
     "landing",
-    "merge_heads",
-    "merge_without_transpose",
     "misplaced",
     "split_and_merge",
-    "split_by_reshape",
-    "split_heads",
     "wrong_routes",
 ]
 
@@ -34,9 +30,6 @@ MAX_BATCH = 4
 MAX_TIME = 8
 MAX_WIDTH = 24
 MAX_HEADS = 8
-
-Projected = Float[Tensor, "batch time width"]
-Heads = Float[Tensor, "batch head time d_head"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,44 +97,12 @@ def _there_and_back(batch: int, time: int, head_count: int, d_head: int) -> Head
     return HeadTrace(projected, grouped, heads, back, merged)
 
 
-def split_heads(projected: Projected, heads: int) -> Heads:
-    """`[B, T, D]` → `[B, H, T, d]`: each position keeps its row, which is cut into H slices.
-
-    A view: it shares the memory of `projected`. Raises `ValueError` where H doesn't divide D.
-    """
-    batch, time, width = projected.shape
-    d_head = head_width(width, heads)
-    return projected.reshape(batch, time, heads, d_head).transpose(1, 2)
-
-
-def merge_heads(heads: Heads) -> Projected:
-    """`[B, H, T, d]` → `[B, T, D]`: the slices of each position side by side again."""
-    batch, head_count, time, d_head = heads.shape
-    return heads.transpose(1, 2).reshape(batch, time, head_count * d_head)
-
-
-def split_by_reshape(projected: Projected, heads: int) -> Heads:
-    """The mistake: `[B, T, D]` is cut into `[B, H, T, d]` by reshape alone.
-
-    The shape is right, but head 0 gets the first positions, whole, and not a slice of each position.
-    """
-    batch, time, width = projected.shape
-    d_head = head_width(width, heads)
-    return projected.reshape(batch, heads, time, d_head)
-
-
-def merge_without_transpose(heads: Heads) -> Projected:
-    """The mistake: `[B, H, T, d]` becomes `[B, T, D]` by reshape alone, without transposing back.
-
-    The shape is right, but a row of the result holds several positions of one head.
-    """
-    batch, head_count, time, d_head = heads.shape
-    return heads.reshape(batch, time, head_count * d_head)
-
-
 def wrong_routes(trace: HeadTrace) -> WrongRoutes:
-    """Both mistakes, `split_by_reshape` and `merge_without_transpose`, on the stages of `trace`."""
-    # Written out and not called, so that the line beside a number says from which stage it came.
+    """Both mistakes on the stages of `trace`: split, and merged, by reshape alone.
+
+    Split so, head 0 gets the first positions, whole, and not a slice of each position. Merged so, without
+    transposing back, a row of the result holds several positions of one head. The shapes are right.
+    """
     projected, heads = trace.projected, trace.heads
     wrong_heads = projected.reshape(heads.shape).clone()
     wrong_merged = heads.reshape(projected.shape).clone()

@@ -17,24 +17,19 @@ __all__ = ["Layout", "Offset", "OffsetTerm", "layout", "offset_of", "storage_str
 class Layout:
     """What torch says about a tensor.
 
-    `stride` and `storage_offset` count elements, not bytes. `storage` is the address of the memory: equal
-    for tensors that share it, meaningless otherwise. `storage_size` is how many elements it holds, which
-    may be more than the tensor shows.
+    `stride` and `storage_offset` count elements, not bytes.
     """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     storage_offset: int
     contiguous: bool
-    storage: int
-    storage_size: int
 
 
 @dataclass(frozen=True)
 class OffsetTerm:
     """One axis of an offset: index · stride."""
 
-    axis: int
     index: int
     stride: int
 
@@ -62,19 +57,11 @@ class Offset:
 
 
 def layout(tensor: Tensor) -> Layout:
-    """Shape, strides, offset, contiguity and storage of a tensor.
+    """Shape, strides, offset and contiguity of a tensor.
 
     Source: PyTorch documentation, `torch.Tensor.stride` and "Tensor Views".
     """
-    storage = tensor.untyped_storage()
-    return Layout(
-        tuple(tensor.shape),
-        tensor.stride(),
-        int(tensor.storage_offset()),
-        tensor.is_contiguous(),
-        storage.data_ptr(),
-        storage.nbytes() // tensor.itemsize,
-    )
+    return Layout(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.is_contiguous())
 
 
 def offset_of(tensor: Tensor, index: tuple[int, ...]) -> Offset:
@@ -86,11 +73,14 @@ def offset_of(tensor: Tensor, index: tuple[int, ...]) -> Offset:
         raise ValueError(f"expected an index of {tensor.ndim} places, one for each axis, got {len(index)}")
     for axis, (place, size) in enumerate(zip(index, tensor.shape, strict=True)):
         require_whole(place, f"index on axis {axis}", 0, size - 1)
-    terms = (OffsetTerm(a, i, s) for a, (i, s) in enumerate(zip(index, tensor.stride(), strict=True)))
-    return Offset(int(tensor.storage_offset()), tuple(terms))
+    terms = tuple(OffsetTerm(i, stride) for i, stride in zip(index, tensor.stride(), strict=True))
+    return Offset(int(tensor.storage_offset()), terms)
 
 
 def storage_strip(tensor: Tensor) -> Tensor:
-    """All numbers of the storage in the order of memory, as a tensor of one axis, of its own."""
+    """All numbers of the storage in the order of memory, as a tensor of one axis, of its own.
+
+    They may be more than the tensor shows.
+    """
     size = tensor.untyped_storage().nbytes() // tensor.itemsize
     return torch.as_strided(tensor.detach(), (size,), (1,), 0).clone()

@@ -51,14 +51,15 @@ def causal_alignment(queries: int, keys: int, offset: int | None = None) -> str:
         return ""
     if offset is None:
         offset = keys - queries
-    told = f"{queries} queries, {keys} keys, offset {offset}".replace("-", "\N{MINUS SIGN}")
+    counts = f"{_counted(queries, 'query', 'queries')}, {_counted(keys, 'key', 'keys')}"
+    told = f"{counts}, offset {offset}".replace("-", "\N{MINUS SIGN}")
     if offset < 0:
         why = "aligned at the last key, so " if offset == keys - queries else ""
-        empty = min(-offset, queries)
-        which = "query 0" if empty == 1 else f"queries 0 to {empty - 1}"
+        which = _first(min(-offset, queries), "query", "queries")
         return f"{told}: {why}no key is allowed for {which}"
-    last = min(offset, keys - 1)
-    return f"{told}: {offset} keys precede the first query, so query 0 may read keys 0 to {last}"
+    precede = f"{_counted(offset, 'key', 'keys')} {'precedes' if offset == 1 else 'precede'}"
+    readable = _first(min(offset + 1, keys), "key", "keys")
+    return f"{told}: {precede} the first query, so query 0 may read {readable}"
 
 
 def combine(*masks: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
@@ -115,6 +116,17 @@ def _lengths(queries: int, keys: int | None) -> tuple[int, int]:
         if length < 1:
             raise ValueError(f"expected at least one of {name}, got {length}")
     return queries, keys
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _first(count: int, one: str, many: str) -> str:
+    """The first `count` of them by number: `key 0`, `keys 0 and 1`, `keys 0 to 2`."""
+    if count == 1:
+        return f"{one} 0"
+    return f"{many} 0 {'and' if count == 2 else 'to'} {count - 1}"
 
 
 def _shape(tensor: Tensor) -> str:

@@ -1,7 +1,7 @@
 """Multi-head attention as people write it by hand, once right and four times with a famous mistake.
 
 Each takes `x` (`batch × time × width`), `w_qkv` (`width × 3 width`, packed as Q, K, V blocks) and
-`w_out` (`width × width`), has two heads and a causal mask, and differs from the right one in one line.
+`w_out` (`width × width`), has two heads and a causal mask, and differs from the right one in one place.
 Nothing raises, and the shapes are right in all of them: that is what makes these mistakes famous.
 """
 

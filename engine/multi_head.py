@@ -15,7 +15,7 @@ from attnlab.engine.trace import Trace, note
 __all__ = ["MERGES", "MultiHeadTrace", "multi_head", "require_matrix", "require_projection"]
 
 MERGES = ("transpose back", "reshape alone")
-"""The right merge and the mistake: `merge_heads` and `merge_without_transpose` of `heads.py`."""
+"""The right merge and the mistake, see `wrong_routes` of `heads.py`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -189,11 +189,11 @@ def _rounding_of_product(x: Tensor, w: Tensor) -> float:
 
 
 def _rounding_of_heads(trace: ProjectionTrace) -> float:
-    """How far two ways to compute the heads may be apart: 4 · terms · eps · max |v|.
+    """How far two ways to compute the heads may be apart: 4 · terms · eps · max(1, max Σ|x||w_v|).
 
-    The terms are those of the scores and projections, weighed by the largest score (the exponential passes
-    its rounding on), and of the sum over the keys. In float64: in half precision this bound could overflow
-    and then hold for anything.
+    The terms are those of the scores and projections, weighed by the largest score that could be, masked or
+    not (the exponential passes its rounding on), and of the sum over the keys. In float64: in half precision
+    this bound could overflow and then hold for anything.
     """
     x, w_q, w_k, w_v = (t.double().abs() for t in (trace.x, trace.w_q, trace.w_k, trace.w_v))
     heads, d_k = trace.q_heads.shape[-3], trace.q_heads.shape[-1]

@@ -19,7 +19,6 @@ __all__ = [
     "multi_head_projection",
     "parameter_count",
     "project",
-    "repeat_heads",
     "tile_heads",
 ]
 
@@ -28,14 +27,14 @@ KeyHeads = Float[Tensor, "*batch kv_head time d_head"]
 
 @dataclass(frozen=True, eq=False)
 class ProjectTrace(Trace):
-    """X and what three matrices make of it."""
+    """X and what three matrices make of it. k is as wide as q, unless several query heads share each key."""
 
     x: Float[Tensor, "*batch time d_in"] = note("one row for each position")
-    w_q: Float[Tensor, "d_in d_k"] = note("weights of the queries")
-    w_k: Float[Tensor, "d_in d_k"] = note("weights of the keys")
+    w_q: Float[Tensor, "d_in width"] = note("weights of the queries")
+    w_k: Float[Tensor, "d_in kv_width"] = note("weights of the keys")
     w_v: Float[Tensor, "d_in d_v"] = note("weights of the values")
-    q: Float[Tensor, "*batch time d_k"] = note("x · w_q")
-    k: Float[Tensor, "*batch time d_k"] = note("x · w_k")
+    q: Float[Tensor, "*batch time width"] = note("x · w_q")
+    k: Float[Tensor, "*batch time kv_width"] = note("x · w_k")
     v: Float[Tensor, "*batch time d_v"] = note("x · w_v")
 
 
@@ -72,13 +71,14 @@ class ProjectionTrace(Trace):
 
 def project(
     x: Float[Tensor, "*batch time d_in"],
-    w_q: Float[Tensor, "d_in d_k"],
-    w_k: Float[Tensor, "d_in d_k"],
+    w_q: Float[Tensor, "d_in width"],
+    w_k: Float[Tensor, "d_in kv_width"],
     w_v: Float[Tensor, "d_in d_v"],
 ) -> ProjectTrace:
     """q = x w_q, k = x w_k, v = x w_v: the same rows, read by three matrices that share no parameter.
 
-    `x` is `time × d_in` (after any leading axes), the matrices are `d_in × d_k`, `d_in × d_k`, `d_in × d_v`.
+    `x` is `time × d_in` (after any leading axes), the matrices are `d_in × width`, `d_in × kv_width`,
+    `d_in × d_v`. kv_width is the width, or divides it where several query heads share each key.
     `nn.Linear` stores their transpose: see `linear_weight`.
 
     Raises `ValueError` with what was expected, what came, and in which input.
@@ -86,10 +86,10 @@ def project(
     """
     for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)):
         require_projection(x, w, name)
-    if w_q.shape != w_k.shape:
+    if w_q.shape[1] % w_k.shape[1]:
         raise ValueError(
-            f"w_q and w_k: expected one width, because a score is a dot product; "
-            f"got {w_q.shape[1]} columns in w_q and {w_k.shape[1]} in w_k"
+            f"w_q and w_k: expected one width, because a score is a dot product, or a multiple of it in w_q, "
+            f"for query heads that share keys; got {w_q.shape[1]} columns in w_q and {w_k.shape[1]} in w_k"
         )
     q = x @ w_q
     k = x @ w_k
@@ -97,17 +97,12 @@ def project(
     return ProjectTrace(x.clone(), w_q.clone(), w_k.clone(), w_v.clone(), q, k, v)
 
 
-def repeat_heads(k: KeyHeads, heads: int) -> Float[Tensor, "*batch head time d_head"]:
-    """Key or value heads for `heads` query heads, neighbours sharing one: 0 0 1 1, not 0 1 0 1.
-
-    `k` is `… kv_head × time × d_head`. Raises `ValueError` where its number of heads doesn't divide `heads`.
-    Source: Ainslie et al. 2023 (grouped-query attention); Shazeer 2019 for a single key and value head.
-    """
-    return k.repeat_interleave(_sharing(k.shape[-3], heads), dim=-3)
-
-
 def tile_heads(k: KeyHeads, heads: int) -> Float[Tensor, "*batch head time d_head"]:
-    """The mistake: key or value heads repeated as a whole, 0 1 0 1. Query heads read what isn't theirs."""
+    """The mistake: key or value heads repeated as a whole, 0 1 0 1. Query heads read what isn't theirs.
+
+    `k` is `… kv_head × time × d_head`. Right is 0 0 1 1, neighbours sharing one: `k_shared` of a
+    `ProjectionTrace`. Raises `ValueError` where the number of its heads doesn't divide `heads`.
+    """
     return torch.cat([k] * _sharing(k.shape[-3], heads), dim=-3)
 
 
@@ -129,21 +124,20 @@ def multi_head_projection(
     - `w_o`: `width × d_out`. None leaves the output projection out: it still runs, and is another model, in
       which the heads never meet.
     - `kv_heads`: how many key and value heads there are, default `heads`. Fewer are shared by neighbouring
-      query heads (grouped-query attention; 1 = multi-query).
+      query heads, 0 0 1 1 (grouped-query attention; 1 = multi-query).
     - `causal`: True = no position reads a later one.
 
     Raises `ValueError` with what was expected, what came, and in which input.
-    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023. `nn.MultiheadAttention` stores the
-    transposes, packed by blocks as `in_proj_weight`, and `out_proj.weight`.
+    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023 (Shazeer 2019 for multi-query).
+    `nn.MultiheadAttention` stores the transposes: `in_proj_weight`, packed by blocks, and `out_proj.weight`.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     _require_fit(x, w_q, w_k, w_v, w_o, heads, kv_heads)
     leading, time = x.shape[:-2], x.shape[-2]
     d_k = w_q.shape[1] // heads
 
-    q = x @ w_q
-    k = x @ w_k
-    v = x @ w_v
+    projected = project(x, w_q, w_k, w_v)
+    q, k, v = projected.q, projected.k, projected.v
 
     # Cloned where torch would give a view, so that none shares memory with another one.
     q_heads = q.reshape(*leading, time, heads, d_k).transpose(-3, -2).clone()
@@ -162,10 +156,10 @@ def multi_head_projection(
     concat = head_output.transpose(-3, -2).reshape(*leading, time, heads * d_k).clone()
     output = concat.clone() if w_o is None else concat @ w_o
     return ProjectionTrace(
-        x=x.clone(),
-        w_q=w_q.clone(),
-        w_k=w_k.clone(),
-        w_v=w_v.clone(),
+        x=projected.x,
+        w_q=projected.w_q,
+        w_k=projected.w_k,
+        w_v=projected.w_v,
         q=q,
         k=k,
         v=v,

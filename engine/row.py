@@ -18,7 +18,7 @@ class RowTrace(Trace):
     row_scores: Float[Tensor, "key"] = note("q · k")
     row_scaled: Float[Tensor, "key"] = note("q · k × scale")
     row_masked: Float[Tensor, "key"] = note("−∞ where not allowed")
-    row_weights: Float[Tensor, "key"] = note("share of each key, after dropout")
+    row_weights: Float[Tensor, "key"] = note("weight of each key, after dropout")
     row_weighted: Float[Tensor, "key d_v"] = note("weight × value")
     weight_sum: Float[Tensor, ""] = note("sum of the weights")
     row_output: Float[Tensor, "d_v"] = note("sum of the weighted values")

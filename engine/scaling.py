@@ -16,14 +16,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnlab.engine.concentration import entropy, jacobian_norm, softmax_jacobian
-from attnlab.engine.head_width import MAX_HEADS
+from attnlab.engine.head_width import MAX_MODEL_HEADS
 from attnlab.engine.score_statistics import ScoreTrace, require_vectors, score_statistics
 from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
 
 __all__ = ["CurveTrace", "ScalingTrace", "scaling_curve", "scaling_trace"]
 
-MAX_KEYS = 64
+MAX_ROW_KEYS = 64
+"""Longest row of which entropy and Jacobian are made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,7 @@ def scaling_curve(
     if not len(d_ks):
         raise ValueError("d_ks: expected at least one width, got none")
     _require_n_keys(n_keys, k)
-    require_whole(widths_under_root, "widths_under_root", 1, MAX_HEADS)
+    require_whole(widths_under_root, "widths_under_root", 1, MAX_MODEL_HEADS)
 
     rows: dict[str, list[Tensor]] = {
         name: [] for name in ("entropy_raw", "entropy_scaled", "jacobian_norm_raw", "jacobian_norm_scaled")
@@ -147,4 +148,4 @@ def scaling_curve(
 
 
 def _require_n_keys(n_keys: int, k: Tensor) -> None:
-    require_whole(n_keys, "n_keys", 1, min(MAX_KEYS, k.shape[0]))
+    require_whole(n_keys, "n_keys", 1, min(MAX_ROW_KEYS, k.shape[0]))

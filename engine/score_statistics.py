@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from attnlab.engine.head_width import MAX_HEADS
+from attnlab.engine.head_width import MAX_MODEL_HEADS
 from attnlab.engine.sizes import require_whole
 from attnlab.engine.trace import Trace, note
 from attnlab.engine.vectors import MAX_D_K
@@ -52,7 +52,7 @@ def score_statistics(
     """
     d_k = require_vectors(q, k, d_k)
     _require_groups(q, k)
-    require_whole(widths_under_root, "widths_under_root", 1, MAX_HEADS)
+    require_whole(widths_under_root, "widths_under_root", 1, MAX_MODEL_HEADS)
 
     grouped_q = q[:, :d_k].unflatten(0, (-1, GROUP))
     grouped_k = k[:, :d_k].unflatten(0, (-1, GROUP))

@@ -2,7 +2,10 @@
 
 from numbers import Integral, Real
 
-__all__ = ["head_width", "require_whole"]
+__all__ = ["MAX_SEED", "head_width", "require_whole"]
+
+MAX_SEED = 2**63 - 1
+"""The largest whole number of 64 bits, one of them the sign."""
 
 
 def require_whole(value: object, name: str, low: int, high: int) -> int:

@@ -7,14 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from attnlab.engine.sizes import require_whole
+from attnlab.engine.sizes import MAX_SEED, require_whole
 
 __all__ = ["DISTRIBUTIONS", "MAX_D_K", "dot_product_variance", "sample_queries_and_keys", "sample_vectors"]
 
 MAX_D_K = 4096
 MAX_VECTORS = 1024
-
-MAX_SEED = 2**63 - 1
 
 
 def _normal(n: int, d_k: int, generator: Generator) -> Tensor:

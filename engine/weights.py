@@ -8,7 +8,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-__all__ = ["SUM_TOLERANCE", "require_keep", "require_p", "require_weights"]
+__all__ = ["SUM_TOLERANCE", "require_keep", "require_p", "require_row", "require_weights"]
 
 SUM_TOLERANCE = 1e-9
 """How far from 1 the sum of a row may be in float64: six times 1/6 is 1 only up to rounding."""
@@ -58,6 +58,13 @@ def require_weights(weights: Tensor, name: str = "weights") -> None:
                 f"{name}: expected a sum of 1 within {tolerance:g}{_of_row(row)}, "
                 f"got {sums[tuple(row)].item():.12g}; it is not renormalised"
             )
+
+
+def require_row(weights: Tensor, name: str = "weights") -> None:
+    """Refuses what is no single row of softmax weights."""
+    require_weights(weights, name)
+    if weights.ndim != 1:
+        raise ValueError(f"{name}: expected one row of weights, got shape {tuple(weights.shape)}")
 
 
 def require_keep(keep: Tensor, shape: tuple[int, ...], name: str = "keep") -> None:

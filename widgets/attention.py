@@ -196,10 +196,11 @@ class AttentionExplorable(Explorable):
         row = attention_row(trace, self.query)
         tensors = {stage.name: stage.tensor for stage in (*trace.stages(), *row.stages())}
         tensors["row_allowed"] = trace.allowed[self.query]
+        stages = self.stages()
         return Result(
             tensors=tensors,
             published={"trace": trace},
-            make_checks=lambda: list(zip(check_attention(trace), (4, 4, 5), strict=True)),
+            make_checks=lambda: [(check, stages[check.stage]["step"]) for check in check_attention(trace)],
             texts={
                 "scale": f"÷ √{q.shape[1]}" if self.scale else "× 1",
                 "mask": "mask" if self.causal else "no mask",

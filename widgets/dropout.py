@@ -30,6 +30,7 @@ from attnlab.engine import (
     sample_statistics,
     sum_rows,
 )
+from attnlab.engine.dropout import check_expectation
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Toggle
 from attnlab.widgets.draws import Draws, as_masks, as_text
 from attnlab.widgets.explorable import Explorable
@@ -217,7 +218,10 @@ class DropoutExplorable(Explorable):
             "table_dropped": table.dropped,
             "keep_used": keep,
         }
-        checks = [(_expectation(table), 0), (_zeros_stay(trace.weights, trace.dropped), 0)]
+        checks = [
+            (check_expectation(table.expected, weights), 0),
+            (_zeros_stay(trace.weights, trace.dropped), 0),
+        ]
         sample = None
         if self.draws and self.training:
             sample = sample_statistics(weights, as_masks(self.draws, weights.shape[0]), p)
@@ -501,16 +505,6 @@ def _means(table: MaskTableTrace, sample: SampleTrace) -> Drawable:
     from attnlab.widgets.dropout_plots import mean_plot
 
     return mean_plot(table, sample)
-
-
-def _expectation(table: MaskTableTrace) -> Check:
-    keys = table.weights.shape[0]
-    return Check(
-        "mean over all masks is the row itself",
-        float((table.expected - table.weights).abs().max()),
-        (2 * keys + 10) * torch.finfo(table.weights.dtype).eps,
-        f"the mean of {2**keys} masks, each by its probability, against the weights",
-    )
 
 
 def _zeros_stay(weights: Tensor, dropped: Tensor) -> Check:

@@ -1,5 +1,6 @@
 """A stage as a matplotlib figure, made without pyplot: nothing global, nothing to close."""
 
+import html
 import io
 import math
 import threading
@@ -35,7 +36,7 @@ class StageFigure(Figure):
             self.savefig(buffer, format="svg", metadata={"Title": self.get_label(), "Date": None})
         text = buffer.getvalue()
         return text[text.index("<svg") :].replace(
-            "<svg ", f'<svg role="img" aria-label="{_escaped(str(self.get_label()))}" ', 1
+            "<svg ", f'<svg role="img" aria-label="{html.escape(str(self.get_label()))}" ', 1
         )
 
     def picture(self) -> Picture:
@@ -118,7 +119,3 @@ def _text(x: float, decimals: int) -> str:
     fixed = f"{x:.{decimals}f}"
     small_or_large = float(fixed) == 0 or abs(x) >= 1e6
     return (f"{x:.1e}" if small_or_large else fixed).replace("-", "\N{MINUS SIGN}")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

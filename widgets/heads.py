@@ -8,7 +8,12 @@ import traitlets as t
 from torch import Tensor
 
 from attnlab.engine import Check, Stage
+from attnlab.engine.checks import sums_to_one
 from attnlab.engine.heads import (
+    MAX_BATCH,
+    MAX_HEADS,
+    MAX_TIME,
+    MAX_WIDTH,
     HeadTrace,
     WrongRoutes,
     arithmetic,
@@ -57,6 +62,9 @@ _ROUTE = tuple(name for _, name in STEPS)
 _IDS = (*_ROUTE, "wrong_heads", "wrong_merged")
 _X_AXES = ("batch", "time", "width")
 _SIZES = (*_X_AXES, "heads")
+_LIMITS = {"batch": MAX_BATCH, "time": MAX_TIME, "width": MAX_WIDTH, "heads": MAX_HEADS, "decimals": 8}
+_LAST = MAX_BATCH * MAX_TIME * MAX_WIDTH - 1
+"""The last id of the largest tensor."""
 
 
 class HeadSplitExplorable(Explorable):
@@ -74,15 +82,15 @@ class HeadSplitExplorable(Explorable):
     presets = PRESETS
     cover = "merged"
 
-    x = Matrix(label="X", axes=_X_AXES, max_size=(4, 8, 24))
-    batch = t.Int(1, min=1, max=4).tag(state="input")
-    time = t.Int(3, min=1, max=8).tag(state="input")
-    width = t.Int(4, min=1, max=24).tag(state="input")
-    heads = t.Int(2, min=1, max=8).tag(state="input")
+    x = Matrix(label="X", axes=_X_AXES, max_size=(MAX_BATCH, MAX_TIME, MAX_WIDTH))
+    batch = t.Int(1, min=1, max=MAX_BATCH).tag(state="input")
+    time = t.Int(3, min=1, max=MAX_TIME).tag(state="input")
+    width = t.Int(4, min=1, max=MAX_WIDTH).tag(state="input")
+    heads = t.Int(2, min=1, max=MAX_HEADS).tag(state="input")
     mistake = t.Enum(MISTAKES, _NONE).tag(state="input")
     attention = t.Bool(False).tag(state="input")
-    element = t.Int(0, min=0, max=767).tag(state="input")
-    other = t.Int(-1, min=-1, max=767).tag(state="view")
+    element = t.Int(0, min=0, max=_LAST).tag(state="input")
+    other = t.Int(-1, min=-1, max=_LAST).tag(state="view")
     colour = t.Enum(COLOURS, "head").tag(state="view")
     step = t.Int(5, min=1, max=5).tag(state="view")
     decimals = t.Int(4, min=2, max=8).tag(state="view")
@@ -192,14 +200,7 @@ class HeadSplitExplorable(Explorable):
             texts=texts,
             tags=list(self._tags(trace, wrong)),
             layout_blocks=self._blocks(),
-            limits={
-                "batch": 4,
-                "time": 8,
-                "width": 24,
-                "heads": 8,
-                "element": last,
-                "decimals": 8,
-            },
+            limits=_LIMITS | {"element": last},
             disabled=["unpin"] if self.other < 0 else [],
         )
 
@@ -289,8 +290,8 @@ class HeadSplitExplorable(Explorable):
         assert wrong is not None  # asked for above
         error = float((wrong - trace.output).abs().max())
         how = "the outputs of the heads, merged with and without transposing back"
-        sums = float((trace.weights.sum(dim=-1) - 1).abs().max())
-        checks = [(Check("row sums 1 in each head", sums, 1e-15, "sum of each row of weights over key"), 0)]
+        summed = "sum of each row of weights over key"
+        checks = [(sums_to_one(trace.weights, "row sums 1 in each head", summed), 0)]
         if self.mistake == _MERGE:
             checks.append((Check(f"{_MERGE}: the output is the same", error, 0.0, how), 0))
         names = ["q_heads", "masked", "weights", "head_output", "output"]
@@ -328,7 +329,7 @@ class HeadSplitExplorable(Explorable):
                 {"kind": "explanation"},
                 {"kind": "checks"},
             ],
-            limits={"batch": 4, "time": 8, "width": 24, "heads": 8, "element": self.element, "decimals": 8},
+            limits=_LIMITS | {"element": self.element},
             # X has sizes of its own here, and its numbers are no ids.
             disabled=["pin", "unpin", "element", *_X_AXES],
         )

@@ -7,8 +7,8 @@ import torch
 import traitlets as t
 
 from attnlab.engine import Check, Stage
-from attnlab.engine.chain import READY_CHAINS, ChainResult, changed_by_writing, run_chain
-from attnlab.engine.chain_text import parse_chain
+from attnlab.engine.chain import MAX_ELEMENTS, READY_CHAINS, ChainResult, changed_by_writing, run_chain
+from attnlab.engine.chain_text import MAX_OPERATIONS, parse_chain
 from attnlab.engine.layout import Layout, offset_of, storage_strip
 from attnlab.widgets.control_bar import Chain, Control, Stepper, Text, Toggle
 from attnlab.widgets.explaining import is_place
@@ -58,9 +58,9 @@ class LayoutExplorable(Explorable):
 
     start = Shape().tag(state="input")
     chain = ChainText().tag(state="input")
-    element = t.Int(0, min=0, max=95).tag(state="input")
+    element = t.Int(0, min=0, max=MAX_ELEMENTS - 1).tag(state="input")
     write = t.Bool(False).tag(state="view")
-    into = t.Int(0, min=0, max=8).tag(state="view")
+    into = t.Int(0, min=0, max=MAX_OPERATIONS).tag(state="view")
     gradient = t.Bool(False).tag(state="view")
     preset = t.Enum(list(PRESETS), next(iter(PRESETS)))
     result = t.Instance(ChainResult, read_only=True)
@@ -143,12 +143,11 @@ class LayoutExplorable(Explorable):
             blocks.append({"kind": "text", "text": f"told{number}"})
             if step.tensor is None or step.layout is None:
                 continue
-            name = f"step{number}" if number else "start"
-            offset = offset_of(step.tensor, places[name])
+            offset = offset_of(step.tensor, places[step.name])
             texts[f"told{number}"] += (
                 f"\n{_facts(step.layout)}\nelement {self.element} lies at offset {offset.text}"
             )
-            items = [{"stage": name}]
+            items = [{"stage": step.name}]
             if not step.shares_with:
                 items.append({"stage": f"strip{number}"})
             blocks.append({"kind": "grids", "items": items})
@@ -160,10 +159,10 @@ class LayoutExplorable(Explorable):
         for number, step in enumerate(result.steps):
             if step.tensor is None:
                 continue
-            name = f"step{number}" if number else "start"
-            cells.append([name, list(places[name])])
+            place = places[step.name]
+            cells.append([step.name, list(place)])
             if not step.shares_with:
-                cells.append([f"strip{number}", [offset_of(step.tensor, places[name]).total]])
+                cells.append([f"strip{number}", [offset_of(step.tensor, place).total]])
         return {"tag": "first", "cells": cells}
 
     def _written(
@@ -219,8 +218,9 @@ class LayoutExplorable(Explorable):
             if numbers is None or not is_place(index, numbers.shape):
                 return
             self.element = int(numbers[tuple(index)])
-            if not stage.startswith("strip"):
-                self.into = int(stage.removeprefix("step").replace("start", "0"))
+            names = [step.name for step in self.result.steps]
+            if stage in names:
+                self.into = names.index(stage)
 
     def _recorded(self) -> Result:
         """The stages are called in formulas as on the screen: the code has one name for all of them."""

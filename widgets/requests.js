@@ -96,8 +96,5 @@ export function createRequests(send, { setTimeout, clearTimeout, patience, onLat
     get busy() {
       return inFlight !== 0;
     },
-    get waiting() {
-      return waiting.length;
-    },
   };
 }

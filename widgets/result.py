@@ -43,6 +43,7 @@ class Result:
     plots: Mapping[str, Plot] = field(default_factory=dict)
     """Plots by name, drawn after the numbers have been sent."""
     tags: Sequence[Mapping[str, Any]] = ()
-    """Elements that are followed from stage to stage: {label, cells: {stage: index}}."""
+    """Elements that are followed from stage to stage: {tag, cells: [[stage, index], …], alone}. A curve joins
+    the cells in this order, unless `alone` is true."""
     stopped: str = ""
     """Why the computation ended early; what came before is shown."""

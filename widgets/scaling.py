@@ -10,9 +10,10 @@ import traitlets as t
 from torch import Tensor
 
 from attnlab.engine import Check, MatrixError, Stage, unrecorded
+from attnlab.engine.checks import sums_to_one
 from attnlab.engine.head_width import HeadWidthTrace, compare_head_width
 from attnlab.engine.scaling import CurveTrace, ScalingTrace, scaling_curve, scaling_trace
-from attnlab.engine.vectors import DISTRIBUTIONS, dot_product_variance, sample_queries_and_keys
+from attnlab.engine.vectors import DISTRIBUTIONS, MAX_D_K, dot_product_variance, sample_queries_and_keys
 from attnlab.widgets.control_bar import Command, Control, Select, Slider, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
@@ -63,7 +64,7 @@ class ScalingExplorable(Explorable):
     cover = "jacobian_scaled"
 
     raw = Matrix(label="raw scores", axes=("example_key",), max_size=8)
-    d_k = t.Int(64, min=1, max=4096).tag(state="input")
+    d_k = t.Int(64, min=1, max=MAX_D_K).tag(state="input")
     n_keys = t.Int(6, min=2, max=16).tag(state="input")
     distribution = t.Enum(list(DISTRIBUTIONS), "normal").tag(state="input")
     rho = Number(0.5, label="rho", least=0, most=1).tag(state="input")
@@ -223,9 +224,8 @@ class ScalingExplorable(Explorable):
             right = dot_product_variance(self.d_k, self.rho)
             claim = "variance of the scores is dₖ(1 + (dₖ − 1)ρ²)"
             checks.append(_variance(claim, statistics.variance_raw, right, statistics.variance_error_raw))
-        sums = (trace.weights_scaled.sum() - 1).abs()
         how = "sum of the scaled row of weights over key"
-        checks.append(Check("row sum 1", float(sums), self.n_keys * 2.3e-16, how))
+        checks.append(sums_to_one(trace.weights_scaled, "row sum 1", how))
         return checks
 
     def _blocks(self, narrow: bool) -> list[dict[str, Any]]:

@@ -177,7 +177,7 @@ export function stageTable(block, stages, shapes, words, labels, title) {
   const scroller = make("div", "attnlab-scroll");
   scroller.append(grid);
   section.append(scroller);
-  return { figure: section, grids: [{ grid, rows: lines, rowAxis: block.axis, rowOffset: 0 }] };
+  return { figure: section, grids: [{ grid, rows: lines, rowAxis: block.axis }] };
 }
 
 /**

@@ -57,7 +57,9 @@ class TestHonestTraces:
         allowed = masks_with_a_key(of.scores[-2:], 8)
         allowed[0] &= not empty
         trace = attend(*tensors(of, dtype=dtype), allowed=allowed)
-        assert [check.name for check in check_attention(trace)] == NAMES
+        checks = check_attention(trace)
+        assert [check.name for check in checks] == NAMES
+        assert [trace.stage(check.stage).name for check in checks] == ["weights", "weights", "output"]
         assert failing(trace) == []
 
     @given(

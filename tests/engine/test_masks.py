@@ -123,15 +123,36 @@ class TestCausalAlignment:
             assert not text
             return
         shown = str(used).replace("-", "\N{MINUS SIGN}")
-        assert text.startswith(f"{queries} queries, {keys} keys, offset {shown}:")
+        assert text.startswith(
+            f"{queries} {'query' if queries == 1 else 'queries'}, {keys} {'key' if keys == 1 else 'keys'}, "
+            f"offset {shown}:"
+        )
         told = list(map(int, re.findall(r"\d+", text.partition(":")[2])))
         if used < 0:
-            # "query 0", or "queries 0 to 3": the rows without a key, all of them and no other.
+            # "query 0", "queries 0 and 1" or "queries 0 to 3": all rows without a key, and no other.
             assert list(range(told[0], told[-1] + 1)) == empty_rows(mask).nonzero().flatten().tolist()
             # "aligned at the last key" is true of the default only.
             assert ("last key" in text) is (used == keys - queries)
         else:
-            assert told == [used, 0, 0, int(mask[0].nonzero().max())]
+            # "query 0 may read key 0", "keys 0 and 1" or "keys 0 to 3"
+            assert told[:2] == [used, 0]
+            assert list(range(told[2], told[-1] + 1)) == mask[0].nonzero().flatten().tolist()
+
+    @pytest.mark.parametrize(
+        ("given", "counts", "told"),
+        [
+            ((3, 1), "3 queries, 1 key", "no key is allowed for queries 0 and 1"),
+            ((2, 1), "2 queries, 1 key", "no key is allowed for query 0"),
+            ((4, 4, -3), "4 queries, 4 keys", "no key is allowed for queries 0 to 2"),
+            ((1, 2), "1 query, 2 keys", "1 key precedes the first query, so query 0 may read keys 0 and 1"),
+            ((2, 4), "2 queries, 4 keys", "2 keys precede the first query, so query 0 may read keys 0 to 2"),
+            ((2, 3, 0), "2 queries, 3 keys", "0 keys precede the first query, so query 0 may read key 0"),
+        ],
+    )
+    def test_one_and_many(self, given: tuple[int, ...], counts: str, told: str) -> None:
+        text = causal_alignment(*given)
+        assert text.startswith(f"{counts}, offset ")
+        assert text.endswith(told)
 
 
 class TestCombine:

@@ -26,7 +26,6 @@ from attnlab.engine.projections import (
     multi_head_projection,
     parameter_count,
     project,
-    repeat_heads,
     tile_heads,
 )
 from helpers.annotations import unchecked
@@ -285,11 +284,10 @@ class TestPacking:
 class TestSharedHeads:
     def test_onnx_7274_four_on_two(self) -> None:
         v = torch.tensor([5.0, 9.0], dtype=torch.float64).reshape(2, 1, 1)
-        assert repeat_heads(v, 4).flatten().tolist() == [5, 5, 9, 9]
         assert tile_heads(v, 4).flatten().tolist() == [5, 9, 5, 9]
         with refused("4 query heads cannot share 3 key/value heads"):
-            repeat_heads(numbers(3, 1, 1), 4)
-        # In attention too: over one key every weight is 1, so each head reads its own value.
+            tile_heads(numbers(3, 1, 1), 4)
+        # Over one key every weight is 1, so each head reads its own value.
         one = torch.ones(1, 1, dtype=torch.float64)
         trace = multi_head_projection(
             one,
@@ -300,25 +298,24 @@ class TestSharedHeads:
             heads=4,
             kv_heads=2,
         )
-        assert trace.output.tolist() == [[5, 5, 9, 9]]
-
-    @pytest.mark.parametrize(("kv_heads", "heads"), [(1, 4), (2, 4), (4, 4), (2, 6), (3, 6), (1, 1)])
-    def test_each_query_head_reads_the_head_of_its_group(self, kv_heads: int, heads: int) -> None:
-        k = randn(2, kv_heads, 5, 3)
-        repeated, tiled = repeat_heads(k, heads), tile_heads(k, heads)
-        for head in range(heads):
-            assert torch.equal(repeated[:, head], k[:, head * kv_heads // heads])
-        assert torch.equal(tiled, repeated) == (kv_heads in (1, heads))
-        q = randn(2, heads, 5, 3, seed=1)
-        fused = F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
-        torch.testing.assert_close(F.scaled_dot_product_attention(q, repeated, repeated), fused)
-
-    def test_the_trace_shares_as_repeat_heads_does(self) -> None:
-        trace = traced(((2,), 5, 3, 8, 4, 2, 5))
-        assert trace.k_shared is not None
         assert trace.v_shared is not None
-        assert torch.equal(trace.k_shared, repeat_heads(trace.k_heads, 4))
-        assert torch.equal(trace.v_shared, repeat_heads(trace.v_heads, 4))
+        assert trace.v_shared.flatten().tolist() == trace.output.flatten().tolist() == [5, 5, 9, 9]
+
+    @pytest.mark.parametrize(("kv_heads", "heads"), [(1, 4), (2, 4), (2, 6), (3, 6)])
+    def test_each_query_head_reads_the_head_of_its_group(self, kv_heads: int, heads: int) -> None:
+        trace = traced(((2,), 5, 7, 3 * heads, heads, kv_heads, 4))
+        for shared, own in ((trace.k_shared, trace.k_heads), (trace.v_shared, trace.v_heads)):
+            assert shared is not None
+            for head in range(heads):
+                assert torch.equal(shared[:, head], own[:, head * kv_heads // heads])
+            assert torch.equal(tile_heads(own, heads), shared) == (kv_heads == 1)
+        fused = F.scaled_dot_product_attention(trace.q_heads, trace.k_heads, trace.v_heads, enable_gqa=True)
+        torch.testing.assert_close(trace.head_output, fused)
+
+    def test_heads_of_their_own_are_not_repeated(self) -> None:
+        trace = traced(((2,), 5, 7, 12, 4, 4, 5))
+        assert trace.k_shared is trace.v_shared is None
+        assert torch.equal(tile_heads(trace.k_heads, 4), trace.k_heads)
 
 
 class TestParameters:
@@ -508,6 +505,8 @@ class TestRefusals:
         x = torch.ones(3, 5, dtype=F64)
         with refused("w_q and w_k", "one width", "4 columns in w_q", "6 in w_k"):
             project(x, randn(5, 4), randn(5, 6), randn(5, 4))
+        # Fewer keys than queries have columns: heads may share them.
+        assert project(x, randn(5, 4), randn(5, 2), randn(5, 2)).k.shape == (3, 2)
         with refused("w_v:", "5 rows", "(4, 5)"):
             project(x, randn(5, 4), randn(5, 4), randn(4, 5))
 
@@ -544,7 +543,7 @@ class TestExplanations:
                 unpack(pack(trace.q, trace.k, trace.v, 2, layout), 2, other)
                 for layout, other in itertools.product(LAYOUTS, LAYOUTS)
             ]
-            tile_heads(repeat_heads(numbers(2, 1, 3), 4), 8)
+            tile_heads(numbers(2, 1, 3), 8)
         with unchecked():
             assert examined(tape) == ([], set())
             for part in parts:

@@ -496,6 +496,7 @@ class TestAttention:
         torch.testing.assert_close(page.numbers["output"], merged, rtol=0, atol=1e-14)
         assert page.numbers["weights"].shape == (batch, heads, time, time)
         assert page.answer["texts"]["mask"] == f"÷ √{width // heads}, mask"
+        assert all(check["holds"] for check in page.answer["checks"])
 
     def test_example_of_the_facts(self) -> None:
         page = open_page(preset="attention, 3 heads of width 8")

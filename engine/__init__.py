@@ -2,6 +2,7 @@
 
 from attnlab.engine.attention import AttentionTrace, attend
 from attnlab.engine.checks import Check, blocked_weights, check_attention, fused_agreement, row_sums
+from attnlab.engine.column_softmax import ColumnSoftmaxTrace, softmax_over_columns
 from attnlab.engine.dropout import (
     DropoutTrace,
     MAX_KEYS,
@@ -59,6 +60,7 @@ __all__ = [
     "BeforeSoftmaxTrace",
     "Call",
     "Check",
+    "ColumnSoftmaxTrace",
     "DropoutTrace",
     "Explanation",
     "FunctionalTrace",
@@ -106,6 +108,7 @@ __all__ = [
     "row_sums",
     "sample_keep",
     "sample_statistics",
+    "softmax_over_columns",
     "sum_rows",
     "to_additive",
     "unrecorded",

@@ -16,6 +16,7 @@ __all__ = [
     "fused_agreement",
     "largest",
     "row_sums",
+    "rows_with_keys",
     "sums_to_one",
 ]
 
@@ -46,8 +47,9 @@ class Check:
 def row_sums(trace: AttentionTrace) -> Check:
     """Largest |Σ weights − 1| over queries that have a key, before dropout (it changes sums by design)."""
     how = "sum of each row of weights over key, rows with no key left out"
-    found = sums_to_one(trace.weights, "row sums 1", how, _rows_with_keys(trace))
-    return replace(found, stage="weights")
+    rows = rows_with_keys(trace)
+    name = "row sums 1" if rows.all() else f"row sums 1 in {int(rows.sum())} of {rows.numel()} rows"
+    return replace(sums_to_one(trace.weights, name, how, rows), stage="weights")
 
 
 def sums_to_one(weights: Tensor, name: str, how: str, rows: Tensor | None = None) -> Check:
@@ -62,7 +64,7 @@ def sums_to_one(weights: Tensor, name: str, how: str, rows: Tensor | None = None
 
 def blocked_weights(trace: AttentionTrace) -> Check:
     """Largest |weight| where the mask does not allow reading, over the queries that have a key: exactly 0."""
-    blocked = ~trace.allowed.expand(trace.weights.shape) & _rows_with_keys(trace)[..., None]
+    blocked = ~trace.allowed.expand(trace.weights.shape) & rows_with_keys(trace)[..., None]
     return Check(
         "masked weights exactly 0",
         largest(trace.weights.abs()[blocked]),
@@ -85,7 +87,7 @@ def fused_agreement(trace: AttentionTrace) -> Check:
         trace.q, trace.k, trace.v, attn_mask=trace.allowed.expand(trace.weights.shape), scale=trace.scale
     )
     ours = trace.weights @ trace.v
-    rows = _rows_with_keys(trace)
+    rows = rows_with_keys(trace)
     how = f"weights @ v against F.scaled_dot_product_attention, {str(trace.q.dtype).removeprefix('torch.')}"
     if not rows.all():
         returned = largest(fused[~rows].abs())
@@ -113,7 +115,7 @@ def check_attention(trace: AttentionTrace) -> list[Check]:
     return [check(trace) for check in ATTENTION_CHECKS]
 
 
-def _rows_with_keys(trace: AttentionTrace) -> Tensor:
+def rows_with_keys(trace: AttentionTrace) -> Tensor:
     return ~trace.empty_rows.expand(trace.weights.shape[:-1])
 
 

@@ -17,6 +17,7 @@ from attnlab.engine import (
     causal,
     causal_alignment,
     check_attention,
+    softmax_over_columns,
 )
 from attnlab.widgets.control_bar import Control, Select, Stepper, Steps, Toggle
 from attnlab.widgets.explorable import Explorable
@@ -66,6 +67,7 @@ class AttentionExplorable(Explorable):
 
     - `q` (`query × d_k`), `k` (`key × d_k`), `v` (`key × d_v`): up to 16 × 16, entries −100 to 100
     - `scale`: divide the scores by √d_k; `causal`: query i reads keys j ≤ i + (keys − queries)
+    - `columns`: the mistake beside the right way, softmax over the columns
     - `query`: the row that is told in detail; `step`: how far the computation is shown, 1 to 5
     - `gradient`: lay ∂ chosen number / ∂ cell over every cell
     - `dtype`: float64, float32, bfloat16 or float16; `decimals`: digits shown, 2 to 8
@@ -85,6 +87,7 @@ class AttentionExplorable(Explorable):
     v = Matrix(label="V", axes=("key", "d_v"), role="value")
     scale = t.Bool(True).tag(state="input")
     causal = t.Bool(True).tag(state="input")
+    columns = t.Bool(False).tag(state="input")
     dtype = t.Enum(list(DTYPES), "float64").tag(state="input")
     query = t.Int(0).tag(state="view")
     step = t.Int(5, min=1, max=5).tag(state="view")
@@ -104,6 +107,7 @@ class AttentionExplorable(Explorable):
             ],
             [Steps("step", "Steps of attention", STEPS)],
             [
+                Toggle("columns", "mistake: softmax over columns"),
                 Select("dtype", "numbers", [(name, name) for name in DTYPES]),
                 *self.number_controls(),
             ],
@@ -123,6 +127,24 @@ class AttentionExplorable(Explorable):
                 "group": "output",
                 "step": 5,
                 "flag": "empty_rows",
+                "role": "value",
+                "bar": True,
+            },
+            "column_weights": grid
+            | {
+                "title": "weights, softmax over columns",
+                "masked": "allowed",
+                "step": 4,
+                "ramp": "unit",
+                "group": "weights",
+                "bar": True,
+            },
+            "column_output": {
+                "title": "output of these weights",
+                "axes": ["query", "d_v"],
+                "ramp": "signed",
+                "group": "output",
+                "step": 5,
                 "role": "value",
                 "bar": True,
             },
@@ -180,10 +202,20 @@ class AttentionExplorable(Explorable):
                     },
                 ],
             },
+            *self._mistake_blocks(),
             {"kind": "readout"},
             {"kind": "explanation"},
             {"kind": "checks"},
         ]
+
+    def _mistake_blocks(self) -> list[dict[str, Any]]:
+        if not self.columns:
+            return []
+        items = [
+            {"stage": "column_weights", "operation": "columns"},
+            {"stage": "column_output", "operation": "mix"},
+        ]
+        return [{"kind": "text", "text": "mistake"}, {"kind": "grids", "items": items}]
 
     def compute(self) -> Result:
         dtype = DTYPES[self.dtype]
@@ -195,19 +227,29 @@ class AttentionExplorable(Explorable):
         trace = attend(q, k, v, scale=self.scale, allowed=allowed)
         row = attention_row(trace, self.query)
         tensors = {stage.name: stage.tensor for stage in (*trace.stages(), *row.stages())}
+        wrong = softmax_over_columns(trace) if self.columns else None
+        if wrong is not None:
+            tensors |= {stage.name: stage.tensor for stage in wrong.stages()}
         tensors["row_allowed"] = trace.allowed[self.query]
         stages = self.stages()
         return Result(
             tensors=tensors,
             published={"trace": trace},
-            make_checks=lambda: [(check, stages[check.stage]["step"]) for check in check_attention(trace)],
+            make_checks=lambda: [
+                (check, stages[check.stage]["step"])
+                for check in (*check_attention(trace), *([wrong.check] if wrong is not None else []))
+            ],
             texts={
                 "scale": f"÷ √{q.shape[1]}" if self.scale else "× 1",
                 "mask": "mask" if self.causal else "no mask",
                 "softmax": "softmax",
                 "mix": "weights · V",
+                "columns": "softmax over columns",
+                "mistake": "Mistake: the softmax along the columns. The shape is right, but the columns sum "
+                "to 1 and not the rows: keys divide themselves among queries.",
                 "table": f"Query {self.query}, term by term",
             },
+            layout_blocks=self.layout_blocks(),
             message=_alignment(queries, keys) if self.causal else "",
             limits={"query": queries - 1, "decimals": 8},
             tracked={"query": self.query},

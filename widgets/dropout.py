@@ -166,7 +166,7 @@ class DropoutExplorable(Explorable):
             "attention_sum": {"title": "row sums", "axes": ["query"]},
             "output": output | {"bar": True},
             "output_without": output | {"title": "output without dropout"},
-            "wrong": row | {"title": "dropped, ÷ p"},
+            "wrong": row | {"title": "dropped, ÷ p", "dropped": "keep_used"},
             "wrong_expected": row | {"title": "mean over all masks, ÷ p"},
             "scores": {"axes": ["query", "key"], "ramp": "signed", "group": "scores"},
             "masked": {"axes": ["query", "key"], "ramp": "signed", "group": "scores", "masked": "allowed"},
@@ -176,6 +176,7 @@ class DropoutExplorable(Explorable):
                 "ramp": "signed",
                 "group": "scores",
                 "masked": "allowed",
+                "dropped": "attention_keep_used",
             },
             "wrong_weights": grid | {"title": "softmax of the dropped scores"},
             "runs_wrong": runs | {"title": "20 runs under no_grad"},
@@ -197,6 +198,9 @@ class DropoutExplorable(Explorable):
     def _shows_attention(self) -> bool:
         """Two of the mistakes are made in attention, wherever the reader was."""
         return self.inside or self.mistake in (_BEFORE, _LEFT_ON)
+
+    def _dropping(self, p: float) -> str:
+        return f"× keep ÷ (1 − {p:g})" if self.training else "evaluation: as they are"
 
     # ------------------------------------------------------------ one row
 
@@ -239,7 +243,7 @@ class DropoutExplorable(Explorable):
             published={"trace": trace, "table": table, "sample": sample},
             checks=checks,
             texts={
-                "drop": f"× keep ÷ (1 − {p:g})",
+                "drop": self._dropping(p),
                 "sum": "sum",
                 "all": _all_masks(weights.shape[0], self.training),
                 "sampled": f"{len(self.draws):,} drawn" if sample else "no draws yet",
@@ -274,7 +278,7 @@ class DropoutExplorable(Explorable):
                     {"stage": "keep"},
                     {"stage": "dropped", "operation": "drop"},
                     {"stage": "row_sum", "operation": "sum"},
-                    {"stage": "probability"},
+                    *([{"stage": "probability"}] if self.training else []),
                 ],
             },
             {"kind": "message"},
@@ -329,7 +333,7 @@ class DropoutExplorable(Explorable):
             published={"attention": trace},
             checks=checks,
             texts={
-                "drop": f"× keep ÷ (1 − {p:g})",
+                "drop": self._dropping(p),
                 "sum": "sum",
                 "mix": "dropped · V",
                 "attend": "attention",
@@ -357,7 +361,7 @@ class DropoutExplorable(Explorable):
             ],
             limits={"decimals": 8},
             # One mask is drawn here; the mean over many is told in one row.
-            disabled=[n for n in self._drawing() if n != "draw_1" or not self.training],
+            disabled=["normalise", *(n for n in self._drawing() if n != "draw_1" or not self.training)],
         )
 
     # ------------------------------------------------------------ the mistakes
@@ -447,6 +451,10 @@ class DropoutExplorable(Explorable):
             self.keep = masks[-1].double()
 
     def follow(self, name: str) -> None:
+        if name == "mistake" and self.mistake != _NONE:
+            # A mistake is made at its place, and the controls say where that is.
+            self.inside = self.mistake in (_BEFORE, _LEFT_ON)
+            self.training = self.mistake in (_FACTOR, _BEFORE)
         if name == "weights" and self.keep.shape != self.weights.shape:
             # More weights than before: the new ones are kept.
             keep = torch.ones(self.weights.shape[0])

@@ -21,17 +21,24 @@ function copied(node) {
   return element;
 }
 
-/** The two columns of the panel. `paint` gets the explanation of the answer, or null. */
-export function explanationPanel(words) {
+/**
+ * The two columns of the panel. `paint` gets the explanation of the answer, or null. While a number is chosen the
+ * panel stays at the lower edge of the window, however far below its place is; `letGo` lets the number go.
+ */
+export function explanationPanel(words, letGo) {
   const panel = make("div", "attnlab-panel");
   const number = make("div", "attnlab-this");
   const title = make("div", "attnlab-this-title");
+  const close = make("button", "attnlab-button attnlab-small attnlab-let-go", "×");
+  close.type = "button";
+  close.setAttribute("aria-label", words.letGo);
+  close.addEventListener("click", letGo);
   const formula = make("div", "attnlab-formula");
   formula.tabIndex = 0;
   formula.setAttribute("role", "group");
   formula.setAttribute("aria-label", words.formula);
   const note = make("div", "attnlab-this-note");
-  number.append(title, formula, note);
+  number.append(title, formula, note, close);
   const source = make("div", "attnlab-source");
   const sourceTitle = make("div", "attnlab-this-title", words.sourceTitle);
   const file = make("span", "attnlab-file");
@@ -46,6 +53,8 @@ export function explanationPanel(words) {
   return {
     panel,
     paint(explanation, heading) {
+      panel.classList.toggle("attnlab-chosen", heading.length > 0);
+      close.hidden = !heading.length;
       if (title.textContent !== textOf(heading)) title.replaceChildren(...heading);
       const math = explanation?.mathml ?? "";
       if (math !== shownFormula) {

@@ -103,8 +103,8 @@ class HeadSplitExplorable(Explorable):
 
     def controls(self) -> list[list[Control]]:
         sizes = [
-            Stepper(axis, axis, less=f"one {axis} less", more=f"one {axis} more", minimum=1)
-            for axis in ("batch", "time", "width", "heads")
+            Stepper(size, size, less=f"one {one} less", more=f"one {one} more", minimum=1)
+            for size, one in zip(_SIZES, ("sequence", "position", "feature", "head"), strict=True)
         ]
         return [
             [

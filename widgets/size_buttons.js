@@ -20,7 +20,7 @@ export function sizeButtons(axes, words, resize) {
       button.setAttribute("aria-label", fill(label, axisName(words, axis)));
       button.dataset.axis = axis;
       button.dataset.by = by;
-      button.addEventListener("click", () => resize(axis, by));
+      button.addEventListener("click", () => button.getAttribute("aria-disabled") !== "true" && resize(axis, by));
       return button;
     });
     group.append(make("span", "attnlab-size-name", axisName(words, axis)), less, count, more);

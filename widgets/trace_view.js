@@ -209,7 +209,7 @@ function createView(model, el, signal, shared) {
     // These two tell where the reader points and what is chosen; they are painted with the links.
     readout: () => ({ name: "readout", element: make("div", "attnlab-readout"), paint() {} }),
     explanation() {
-      const { panel, paint: explain } = explanationPanel(words);
+      const { panel, paint: explain } = explanationPanel(words, letGo);
       return { name: "explanation", element: panel, paint() {}, explain };
     },
     checks: () => checkList(words),
@@ -309,7 +309,7 @@ function createView(model, el, signal, shared) {
       });
     for (const bar of bars) {
       const { slopes: own, largest: end, steepest } = contexts[bar.stage];
-      bar.paint(own ? steepest : end, own ? "signed" : stages[bar.stage].ramp);
+      bar.paint(own ? steepest : end, own ? "gradient" : stages[bar.stage].ramp);
     }
     for (const element of root.querySelectorAll(".attnlab-stage")) {
       const context = contexts[element.dataset.stage];
@@ -398,7 +398,9 @@ function createView(model, el, signal, shared) {
       canvas.paint(values[canvas.name], contexts[canvas.name], { place: own, chosen: flat, operands });
     }
     const cell = selectedCell(chosen);
-    explained?.explain(cell && explanation, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
+    // A number that isn't computed yet is not given away by its formula.
+    const told = cell && contexts[cell.stage].reached ? explanation : null;
+    explained?.explain(told, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
   }
 
   /** Tagged elements: their cells are outlined twice and joined by a curve. */
@@ -475,6 +477,12 @@ function createView(model, el, signal, shared) {
     return cellsOf(chosen.stage).find((cell) => cell.flat === flat) ?? (drawn || null);
   }
 
+  function letGo() {
+    const cell = selectedCell(chosenPlace());
+    choose(null);
+    if (cell?.td) focusCell(cell); // where the keyboard was before; the button is gone now
+  }
+
   function focusAgain({ stage, flat }) {
     const cells = cellsOf(stage);
     const cell = cells.find((candidate) => candidate.flat === flat) ?? cells.at(-1);
@@ -529,7 +537,12 @@ function createView(model, el, signal, shared) {
         focusCell(cell);
         if (sent) shared.edit({ command: "revert" });
       },
-      leave: closeEditor,
+      leave() {
+        // What was refused is given up with its field: the message about it goes too.
+        const given = answer.refused;
+        closeEditor();
+        if (given) shared.edit({ command: "revert" });
+      },
     });
     editing = { cell, editor };
   }

@@ -45,6 +45,7 @@ VIEW_WORDS: dict[str, Any] = {
     "disconnected": _DISCONNECTED,
     "canvasHint": "Arrow keys move from number to number; its digits stand below.",
     "formula": "Formula of the chosen number",
+    "letGo": "let this number go",
     "sourceTitle": "The line that computed it",
     "madeFrom": "It was given:",
     "explainHint": "Choose a number, by a click or with the space bar, and it explains itself here. "

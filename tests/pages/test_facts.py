@@ -63,6 +63,17 @@ def table(explorable: ExplorablePage) -> dict[str, list[str]]:
     return found
 
 
+# ---------------------------------------------------------------- attention
+
+
+def test_softmax_over_columns(at: At) -> None:
+    attention = at("attention?q=1,0;0,1&k=1,3;2,4&v=1,0;0,1&scale=0&causal=0&columns=1")
+    attention.shows("scores", [["1.0000", "2.0000"], ["3.0000", "4.0000"]])
+    attention.shows("weights", [["0.2689", "0.7311"]] * 2)
+    attention.shows("column_weights", [["0.1192"] * 2, ["0.8808"] * 2])
+    assert checks(attention, False)[0].startswith("✗ fails mistake, softmax over columns: row sums 1")
+
+
 # ---------------------------------------------------------------- dropout
 
 

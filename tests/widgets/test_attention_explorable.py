@@ -22,6 +22,7 @@ OpenPage = Callable[..., FrontEnd]
 SWITCHED = {
     "scale": (True, False),
     "causal": (True, False),
+    "columns": (False, True),
     "dtype": tuple(DTYPES),
     "query": (1, 0, 2),
     "step": (5, 1, 3),
@@ -38,6 +39,9 @@ def computed(explorable: AttentionExplorable) -> dict[str, Tensor]:
     trace = attend(q, k, v, scale=explorable.scale, allowed=allowed)
     row = attention_row(trace, explorable.query)
     tensors = {stage.name: stage.tensor for stage in (*trace.stages(), *row.stages())}
+    if explorable.columns:
+        wrong = trace.masked.softmax(dim=-2)
+        tensors |= {"column_weights": wrong, "column_output": wrong @ trace.v}
     return tensors | {"row_allowed": allowed[explorable.query]}
 
 
@@ -50,6 +54,22 @@ def assert_shows_what_the_engine_says(page: FrontEnd) -> None:
             tensor = getattr(explorable, name)  # as typed, not rounded to the dtype
         sent = tensor if tensor.dtype in (torch.float64, torch.bool) else tensor.float()
         assert same_numbers(shown[name], sent), name
+
+
+def test_softmax_over_columns_stands_beside_the_right_way(open_page: OpenPage) -> None:
+    page = open_page(q=[[1, 0], [0, 1]], k=[[1, 3], [2, 4]], v=[[1], [2]], scale=False, causal=False)
+    right = page.numbers
+    page.control("columns", True)
+    assert all(same_numbers(page.numbers[name], tensor) for name, tensor in right.items())
+    assert page.numbers["column_weights"].sum(dim=0).tolist() == pytest.approx([1, 1])
+    *good, wrong = page.answer["checks"]
+    assert all(check["holds"] for check in good)
+    assert (wrong["name"], wrong["holds"]) == ("mistake, softmax over columns: row sums 1", False)
+    page.select("column_output", [1, 0])
+    assert page.answer["explanation"]["source"]["file"] == "attnlab/engine/column_softmax.py"
+    page.command("undo")
+    assert "column_weights" not in page.numbers
+    assert not [b for b in page.explorable.view.layout_blocks if "column_weights" in str(b)]
 
 
 def test_the_default_is_the_first_preset(page: FrontEnd) -> None:

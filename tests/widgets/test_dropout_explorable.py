@@ -333,7 +333,7 @@ class TestInsideAttention:
         assert check["holds"]
         assert "20 runs" in check["how"]
 
-    @pytest.mark.parametrize("arguments", [{"inside": True}, {"mistake": BEFORE}, {"mistake": LEFT_ON}])
+    @pytest.mark.parametrize("arguments", [{"inside": True}, {"mistake": BEFORE}])
     def test_one_mask_is_drawn_where_it_is_seen(self, arguments: dict, open_dropout: Open) -> None:
         page = open_dropout(**arguments, p=0.5)
         row = page.explorable.keep
@@ -349,6 +349,29 @@ class TestInsideAttention:
 
 
 class TestMistakes:
+    @pytest.mark.parametrize(
+        ("mistake", "inside", "training"),
+        [(FACTOR, False, True), (BEFORE, True, True), (NO_GRAD, False, False), (LEFT_ON, True, False)],
+    )
+    def test_the_controls_say_where_it_is_made(
+        self, mistake: str, inside: bool, training: bool, open_dropout: Open
+    ) -> None:
+        page = open_dropout(inside=not inside, training=not training)
+        page.control("mistake", mistake)
+        values = page.explorable.bar.values
+        assert (values["inside"], values["training"]) == (inside, training)
+        page.command("undo")
+        assert (page.explorable.inside, page.explorable.training) == (not inside, not training)
+
+    def test_evaluation_claims_no_mask(self, open_dropout: Open) -> None:
+        page = open_dropout(keep=[0, 1, 0])
+        page.control("training", False)
+        assert page.answer["texts"]["drop"] == "evaluation: as they are"
+        shown = {
+            item["stage"] for block in page.explorable.view.layout_blocks for item in block.get("items", ())
+        }
+        assert "probability" not in shown
+
     @pytest.mark.parametrize("mistake", [FACTOR, BEFORE, NO_GRAD, LEFT_ON])
     @pytest.mark.parametrize("p", [0.2, 0.75])
     def test_the_claim_fails_for_the_mistake_and_holds_for_the_right_way(

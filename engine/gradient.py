@@ -75,7 +75,7 @@ def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
         if args:
             args[0] = args[0].clone()
         else:
-            first = next(iter(kwargs))
+            first = next(key for key, value in kwargs.items() if isinstance(value, Tensor))
             kwargs[first] = kwargs[first].clone()
     try:
         result = _called(call, args, kwargs)

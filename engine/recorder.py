@@ -14,10 +14,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import jaxtyping
@@ -60,6 +60,8 @@ _RANDOM = frozenset(
 )
 # Calls that write into what they are given, and torch doesn't count it: running means.
 _UNCOUNTED = frozenset(["batch_norm", "instance_norm", "native_batch_norm"])
+
+_METHODS = (MethodDescriptorType, WrapperDescriptorType)
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in a storage."""
@@ -139,7 +141,20 @@ class Call:
     @cached_property
     def spot(self) -> Spot:
         """Where it happened, in the source. Read once, so that it stays what it was when first asked for."""
-        return spot(self.place)
+        found = spot(self.place)
+        if not self.in_place or found.names:
+            return found
+        # `x.relu_()` changes x, and so does `F.relu_(x)`: the source alone can't tell F from a tensor.
+        method = getattr(self.function, "__name__", "") if isinstance(self.function, _METHODS) else ""
+        own = method == "__setitem__" or (method and f".{method}(" in found.text)
+        name = found.written[0 if own else 1]
+        return replace(found, names=(name,)) if name else found
+
+    def before(self, output: int) -> Version | None:
+        """Of a call that writes: the state that the result at `output` is the next one of; else None."""
+        if self.name == "shared storage":
+            return self.inputs[0]
+        return self.inputs[output] if self.in_place and output < len(self.inputs) else None
 
 
 class Tape(TorchFunctionMode):
@@ -189,7 +204,7 @@ class Tape(TorchFunctionMode):
             self.failed = call
             raise
         with quiet():
-            made = (args[0] if args else next(iter(kwargs.values()))) if writes else result
+            made = (args[0] if args else next(_tensors([*kwargs.values()]))) if writes else result
             written = writes or kwargs.get("out") is not None
             for position, tensor in enumerate(_tensors(made)):
                 known = self._current.get(id(tensor))
@@ -237,6 +252,10 @@ class Tape(TorchFunctionMode):
             version = self.version(tensor) if id(tensor) in self._current else self._now(tensor)
         version.name = name
         version.given_axes = tuple(axes)
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that was seen, in the order in which they were."""
+        return [tensor for tensor, *_ in self._current.values()]
 
     def versions(self) -> Iterator[Version]:
         """Every recorded version: inputs first, then results in the order in which they were made."""
@@ -295,7 +314,10 @@ class Tape(TorchFunctionMode):
 
     def _accept(self, tensor: Tensor, version: Version) -> Version:
         assert version.call is not None
-        self.calls.append(version.call)
+        # It was so from the moment on when the other view was written.
+        writer = version.call.args[-1].call
+        behind = next(i for i in range(len(self.calls), 0, -1) if self.calls[i - 1] is writer)
+        self.calls.insert(behind, version.call)
         self._seen(tensor, version)
         return version
 
@@ -372,17 +394,24 @@ def unrecorded() -> AbstractContextManager[None]:
     return torch._C.DisableTorchFunction()
 
 
-# Operator methods and in-place forms have the name of their function.
-_OPERATORS = dict(
-    pair.split(":")
-    for pair in """
-    truediv:div rtruediv:rdiv divide:div true_divide:div multiply:mul rmul:mul radd:add subtract:sub
-    negative:neg absolute:abs clip:clamp and:bitwise_and rand:bitwise_and or:bitwise_or
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split(":") for pair in text.split())
+
+
+# Operator methods (`__rand__` is no `torch.rand`) and other spellings have the name of their function.
+_OPERATORS = _pairs(
+    """
+    truediv:div rtruediv:rdiv rmul:mul radd:add and:bitwise_and rand:bitwise_and or:bitwise_or
     ror:bitwise_or xor:bitwise_xor rxor:bitwise_xor invert:bitwise_not pos:positive
+    """
+)
+_SPELLINGS = _pairs(
+    """
+    divide:div true_divide:div multiply:mul subtract:sub negative:neg absolute:abs clip:clamp
     bmm:matmul mm:matmul mv:matmul dot:matmul swapaxes:transpose swapdims:transpose t:transpose
     concat:cat concatenate:cat special_expit:sigmoid special_softmax:softmax
     special_log_softmax:log_softmax greater:gt greater_equal:ge less:lt less_equal:le not_equal:ne
-    """.split()
+    """
 )
 _IN_PLACE_OPERATORS = frozenset(
     """
@@ -416,7 +445,7 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     elif name.endswith("_") and not name.startswith("_"):
         writes, name = True, name[:-1]
     if not name.startswith("__"):
-        name = _OPERATORS.get(name, name)
+        name = _SPELLINGS.get(name, name)
     _names[func] = (name, writes)
     return name, writes
 
@@ -460,10 +489,8 @@ def _changes(tensor: Tensor) -> int | None:
 
 def _variable(version: Version) -> str:
     """The name of a tensor that has been written to since it got it."""
-    while (
-        not version.name and version.call and (version.call.in_place or version.call.name == "shared storage")
-    ):
-        version = version.call.inputs[0]
+    while not version.name and version.call and (before := version.call.before(version.output)):
+        version = before
     return version.name or (version.call.spot.names[0] if version.call and version.call.spot.names else "")
 
 

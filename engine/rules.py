@@ -30,7 +30,7 @@ from attnlab.engine.formula import (
 from attnlab.engine.index_maps import MOVES, is_move, origin
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["RULES", "cell_of"]
+__all__ = ["RULES", "cell_of", "has_name"]
 
 Index = tuple[int, ...]
 Rule = Callable[[Call, Version, Index], Formula | None]
@@ -64,8 +64,9 @@ def _name(version: Version) -> str:
     if version.name or call is None:
         return version.name or "input"
     names, text = call.spot.names, call.spot.text
-    if call.name == "shared storage" or (call.in_place and not names):
-        return _name(call.inputs[0])  # written to, but still the same variable
+    before = call.before(version.output)
+    if before is not None and (call.name == "shared storage" or not any(names)):
+        return _name(before)  # written to, but still the same variable
     last = len(names) - 1
     several = len(call.outputs) > 1
     if several and (last < 1 or (version.output >= last and len(call.outputs) > last + 1)):
@@ -80,11 +81,26 @@ def _name(version: Version) -> str:
     return text or call.name
 
 
+def has_name(version: Version) -> bool:
+    """Does a variable of the program hold this state, or is it what a function returns?
+
+    What is written into a variable makes the next state of that variable, however it was written.
+    """
+    while not version.name and version.call is not None:
+        call = version.call
+        if call.name != "shared storage" and (any(call.spot.names) or call.spot.returned):
+            return True
+        before = call.before(version.output)
+        if before is None:
+            return False
+        version = before
+    return bool(version.name)
+
+
 def _seen_through(version: Version, index: Index) -> tuple[Version, Index]:
     while not version.name and version.call is not None and version.call.name in MOVES:
         call = version.call
-        named = call.spot.names or call.spot.returned
-        if call.in_place or (named and call.name != "shared storage"):
+        if call.in_place or has_name(version):
             break
         found = origin(call, version.output, index)
         if found is None or found[0].values.dtype != version.values.dtype:

@@ -200,6 +200,9 @@ def test_an_input_given_back_is_no_new_stage() -> None:
         (lambda x: ~(x > 0), "bitwise_not", False),
         (lambda x: (x > 0) & (x > 1), "bitwise_and", False),
         (lambda x: x.clip(0, 1), "clamp", False),
+        (lambda x: True & (x > 0), "bitwise_and", False),
+        (lambda x: torch.rand(2), "rand", False),
+        (lambda x: F.relu(inplace=True, input=x), "relu", True),
     ],
 )
 def test_names_of_calls(program: object, name: str, in_place: bool) -> None:

@@ -80,6 +80,7 @@ def explain(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) -> 
     """
     # While the tape still records, looking things up is no call of the program.
     with torch._C.DisableTorchFunction():
+        tape.settle()
         version = tensor if isinstance(tensor, Version) else tape.version(tensor)
         return _explained(version, version.place(index))
 
@@ -90,7 +91,8 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
         return Explanation(version, place, math.nan, "complex numbers: no rule yet", None, _inputs(call))
     value = version.number(place)
     if call is None:
-        return Explanation(version, place, value, "an input: nothing computed it", None, ())
+        note = version.unrecorded or "an input: nothing computed it"
+        return Explanation(version, place, value, note, None, ())
     rule = RULES.get(call.name)
     formula = rule(call, version, place) if rule is not None else None
     if formula is None or _wraps(formula, version.values.dtype):

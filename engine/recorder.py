@@ -9,6 +9,7 @@ It works on any PyTorch code: nothing has to be declared, and nothing is slower 
 Source: `torch.overrides.TorchFunctionMode`, PyTorch documentation, "Extending PyTorch".
 """
 
+import gc
 import math
 import os
 import sys
@@ -82,6 +83,8 @@ class Version:
     output: int = 0
     name: str = ""
     given_axes: tuple[str, ...] = ()
+    unrecorded: str = ""
+    """What is known of a tensor that the program made, or changed, without a call that could be recorded."""
     by_reference: bool = False
     """True for more than a million elements: not copied, so a later in-place call can change them."""
 
@@ -130,6 +133,8 @@ class Call:
     kwargs: Mapping[str, Any]
     place: Place
     in_place: bool = False
+    within: str = ""
+    """The `torch.autograd.Function` it happened in, whose gradient is another than that of its calls."""
     random_state: Tensor | None = None
     outputs: list[Version] = field(default_factory=list)
 
@@ -172,8 +177,43 @@ class Tape(TorchFunctionMode):
         self._copies: dict[int, tuple[int | None, Tensor]] = {}
         # Address of a storage → what was written into it, in order, and where
         self._writes: dict[int, list[tuple[Version, Geometry]]] = {}
+        # Tensors first seen as an argument: were they there before the block?
+        self._first_seen: list[tuple[Tensor, Version]] = []
+        # Ids of what has been made since the block began, as far as Python's collector has told it
+        self._young: set[int] = set()
         self._counts_all = True
         """False from the first tensor on whose changes torch doesn't count (`.data`, inference mode)."""
+
+    def __enter__(self) -> "Tape":
+        # What is there before the block is old from now on, so that what is young was made in it.
+        gc.collect(0)
+        self._young.clear()
+        gc.callbacks.append(self._collecting)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        gc.callbacks.remove(self._collecting)
+        self.settle()
+
+    def _collecting(self, phase: str, _: Mapping[str, int]) -> None:
+        if phase == "start":  # before what is young becomes old
+            self._young |= _young_tensors()
+
+    def settle(self) -> None:
+        """Finds out which tensors, first seen as an argument, were made in the block by something unseen."""
+        # Autograd begins anew at a leaf that learns, and at numbers that come from outside of torch.
+        doubtful = [
+            (tensor, version)
+            for tensor, version in self._first_seen
+            if not version.name and not (tensor.is_leaf and (tensor.requires_grad or _foreign(tensor)))
+        ]
+        young = self._young | _young_tensors() if doubtful else ()
+        for tensor, version in doubtful:
+            if id(tensor) in young:
+                version.unrecorded = "made by something that was not recorded"
+        self._first_seen.clear()
 
     def __torch_function__(
         self,
@@ -197,7 +237,8 @@ class Tape(TorchFunctionMode):
             noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
-        call = Call(name, func, noted_args, noted_kwargs, _place(), writes, random)
+        place, within = _place()
+        call = Call(name, func, noted_args, noted_kwargs, place, writes, within, random)
         try:
             result = func(*args, **kwargs)
         except Exception:
@@ -280,6 +321,7 @@ class Tape(TorchFunctionMode):
         found = self._current.get(id(tensor))
         if found is None:
             version = self._keep(tensor)
+            self._first_seen.append((tensor, version))
         else:
             rewritten = self._rewritten(*found)
             version = rewritten or found[1]
@@ -288,8 +330,11 @@ class Tape(TorchFunctionMode):
                     return self._accept(tensor, rewritten)
                 self._seen(tensor, version)
                 return version
+            counted = found[2] not in (-1, _changes(tensor))
             version = self._keep(tensor)  # changed outside of the calls that could be seen
             version.name = _variable(found[1])
+            if counted:  # by torch; it doesn't count what is no part of a gradient, as running means
+                version.unrecorded = "changed by something that was not recorded"
         self.inputs.append(version)
         return version
 
@@ -450,14 +495,48 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     return name, writes
 
 
-def _place() -> Place:
-    """The innermost point of the program that is neither torch's nor ours."""
+def _place() -> tuple[Place, str]:
+    """The innermost point of the program, neither torch's nor ours; and the autograd function around."""
     frame: FrameType | None = sys._getframe(2)
+    place = None
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
-            return Place(frame.f_code, frame.f_lasti)
+        code = frame.f_code
+        if code is _APPLY:
+            function = frame.f_locals["cls"].__name__
+            return place or _outside(frame), function
+        if place is None and not code.co_filename.startswith(_NOT_THE_PROGRAM):
+            place = Place(code, frame.f_lasti)
         frame = frame.f_back
-    raise RuntimeError("a torch call without a caller")
+    if place is None:
+        raise RuntimeError("a torch call without a caller")
+    return place, ""
+
+
+def _outside(frame: FrameType | None) -> Place:
+    """The innermost point of the program around a frame of torch's."""
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+        frame = frame.f_back
+    if frame is None:
+        raise RuntimeError("a torch call without a caller")
+    return Place(frame.f_code, frame.f_lasti)
+
+
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+def _young_tensors() -> set[int]:
+    """The tensors that Python's collector has not yet had to look at."""
+    young = gc.get_objects(generation=0)
+    kinds = {kind for kind in set(map(type, young)) if issubclass(kind, Tensor)}
+    return {id(thing) for thing in young if type(thing) in kinds}
+
+
+def _foreign(tensor: Tensor) -> bool:
+    """Is its memory another's than torch's, which may write there unseen?"""
+    try:
+        return not tensor.untyped_storage().resizable()
+    except (RuntimeError, NotImplementedError):
+        return False  # sparse
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -62,7 +62,7 @@ def _name(version: Version) -> str:
     """What the program calls a tensor: its variable, or the expression that made it."""
     call = version.call
     if version.name or call is None:
-        return version.name or "input"
+        return version.name or ("not recorded" if version.unrecorded else "input")
     names, text = call.spot.names, call.spot.text
     before = call.before(version.output)
     if before is not None and (call.name == "shared storage" or not any(names)):

@@ -2,6 +2,8 @@
 
 import math
 import threading
+import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -564,3 +566,66 @@ def test_special_numbers_are_kept() -> None:
         y = x * 1
     assert same(tape.version(y).values, y)
     assert math.copysign(1, tape.version(y).number((3,))) == -1
+
+
+# ---------------------------------------------------------------- what could not be recorded
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+
+    @torch.jit.script
+    def scripted(t: Tensor) -> Tensor:
+        return t * 2
+
+    @torch.jit.script
+    def scripted_in_place(t: Tensor) -> Tensor:
+        return t.mul_(2)
+
+
+class StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, t: Tensor) -> Tensor:
+        return t.round()
+
+    @staticmethod
+    def backward(ctx: object, slope: Tensor) -> Tensor:
+        return slope
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [torch.vmap(lambda row: row * 2), scripted, StraightThrough.apply, lambda t: scripted_in_place(t * 1)],
+)
+@pytest.mark.parametrize("many", [0, 5000])
+def test_what_is_made_unseen_is_no_input(unseen: Callable[[Tensor], Tensor], many: int) -> None:
+    """Also when Python's collector has run in between."""
+    x, given = torch.tensor([1.25, 2.5]), torch.ones(2)
+    with record() as tape:
+        y = unseen(x)
+        _ = [[i] for i in range(many)], [[i] for i in range(many)]
+        z = y * 3 + given
+        other = x * given
+    assert z.tolist() == (unseen(x) * 3 + 1).tolist()
+    assert explain(tape, given, (0,)).note == "an input: nothing computed it"
+    if tape.version(y).call is None:
+        assert explain(tape, y, (0,)).note.endswith("by something that was not recorded")
+    with pytest.raises(ValueError, match=r"no gradient: it depends on .* which was (made|changed) (by|in) "):
+        gradient(tape, z, (0,))
+    with pytest.raises(ValueError, match="no gradient"):
+        gradient(tape, y, (0,))
+    slopes = gradient(tape, other, (0,))
+    assert slopes[tape.version(x)].tolist() == [1, 0]
+    assert slopes[tape.version(given)].tolist() == [1.25, 0]
+
+
+def test_inputs_stay_inputs() -> None:
+    """What was there before, what learns, and what comes from outside of torch: no gradient is refused."""
+    x, before = torch.ones(2), torch.full((2,), 3.0)
+    with record() as tape:
+        learnt = nn.Parameter(torch.ones(2))
+        outside = torch.from_numpy(x.numpy() * 2)
+        y = x * before * learnt * outside
+        assert gradient(tape, y, (0,))[tape.version(before)].tolist() == [2, 0]  # also during the block
+    slopes = gradient(tape, y, (0,))
+    assert [slopes[tape.version(t)][0].item() for t in (x, before, learnt, outside)] == [6, 2, 6, 3]

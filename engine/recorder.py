@@ -453,7 +453,8 @@ _OPERATORS = _pairs(
 _SPELLINGS = _pairs(
     """
     divide:div true_divide:div multiply:mul subtract:sub negative:neg absolute:abs clip:clamp
-    bmm:matmul mm:matmul mv:matmul dot:matmul swapaxes:transpose swapdims:transpose t:transpose
+    linalg_matmul:matmul bmm:matmul mm:matmul mv:matmul dot:matmul
+    swapaxes:transpose swapdims:transpose t:transpose
     concat:cat concatenate:cat special_expit:sigmoid special_softmax:softmax
     special_log_softmax:log_softmax greater:gt greater_equal:ge less:lt less_equal:le not_equal:ne
     """

@@ -10,7 +10,7 @@ import torch
 
 from attnlab.engine.index_maps import CASTS, MOVES, traced
 from attnlab.engine.recorder import Call, Version
-from attnlab.engine.rules import argument
+from attnlab.engine.rules import argument, looked_up
 
 __all__ = ["axes_of", "is_unnamed"]
 
@@ -100,7 +100,8 @@ def _carried(version: Version) -> Sequence[str]:
         weight = argument(call, 1, "weight")
         return (*axes_of(argument(call, 0, "input"))[:-1], axes_of(weight)[0])
     if call.name == "embedding":
-        return (*axes_of(argument(call, 0, "input")), axes_of(argument(call, 1, "weight"))[-1])
+        token, weight = looked_up(call)
+        return (*axes_of(token), axes_of(weight)[-1])
     if call.name == "einsum":
         return _einsum(call, version)
     if call.name in _REDUCTIONS and len(call.inputs) == 1:

@@ -90,14 +90,26 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     if any(v.values.is_complex() for v in (version, *(call.inputs if call else ()))):
         return Explanation(version, place, math.nan, "complex numbers: no rule yet", None, _inputs(call))
     value = version.number(place)
+    changed = next(filter(None, (v.note for v in (version, *(call.inputs if call else ())))), "")
+    if changed:
+        return Explanation(version, place, value, changed, None, _inputs(call))
     if call is None:
         note = version.unrecorded or "an input: nothing computed it"
         return Explanation(version, place, value, note, None, ())
     rule = RULES.get(call.name)
     formula = rule(call, version, place) if rule is not None else None
+    if formula is not None:
+        changed = next(filter(None, (_origin(cell).note for cell in formula.cells())), "")
+        if changed:
+            return Explanation(version, place, value, changed, None, _inputs(call))
     if formula is None or _wraps(formula, version.values.dtype):
         return Explanation(version, place, value, _unexplained(call), None, _inputs(call))
     return Explanation(version, place, value, f"made by {call.name}", formula, tuple(_operands(formula)))
+
+
+def _origin(cell: Cell) -> Version:
+    assert isinstance(cell.origin, Version)
+    return cell.origin
 
 
 def _inputs(call: Call | None) -> tuple[Operand, ...]:

@@ -56,6 +56,8 @@ def _why_unknown(version: Version) -> str:
     if version.call is not None and version.call.within:
         where = f"{version.call.within} in line {version.call.spot.line}"
         return f"made in {where}, an autograd function whose own gradient is not recorded"
+    if version.note:
+        return f"kept without a copy: {version.note}"
     return version.unrecorded
 
 

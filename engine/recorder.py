@@ -11,6 +11,7 @@ Source: `torch.overrides.TorchFunctionMode`, PyTorch documentation, "Extending P
 
 import gc
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,6 +50,8 @@ _QUESTIONS = frozenset(
     numpy __array__ __deepcopy__ __reduce_ex__ is_inference is_meta is_mps is_xpu set_property
     """.split()
 )
+# Through what these give back, others than torch may write into the tensor.
+_EXPOSING = frozenset(["numpy", "__array__", "data_ptr", "untyped_storage"])
 # Calls that draw: the state of the generator is kept, so that the same draws can be made again.
 _RANDOM = frozenset(
     """
@@ -62,6 +65,7 @@ _RANDOM = frozenset(
 # Calls that write into what they are given, and torch doesn't count it: running means.
 _UNCOUNTED = frozenset(["batch_norm", "instance_norm", "native_batch_norm"])
 
+_PLAIN = frozenset([int, float, bool, str, type(...), torch.dtype])
 _METHODS = (MethodDescriptorType, WrapperDescriptorType)
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -87,6 +91,8 @@ class Version:
     """What is known of a tensor that the program made, or changed, without a call that could be recorded."""
     by_reference: bool = False
     """True for more than a million elements: not copied, so a later in-place call can change them."""
+    changes: int | None = None
+    """Torch's count of the changes to what is kept by reference, when the version came to be."""
 
     def __repr__(self) -> str:
         names = self.call.spot.names if self.call is not None else ()
@@ -102,6 +108,13 @@ class Version:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.kept.shape) if self.view is None else self.view[0]
+
+    @property
+    def note(self) -> str:
+        """What has to be said of the numbers, if anything."""
+        if self.by_reference and _changes(self.kept) != self.changes:
+            return f"more than {MAX_CLONED:,} numbers are not copied, and these were changed since"
+        return ""
 
     def number(self, place: tuple[int, ...]) -> float:
         """One of the values."""
@@ -177,6 +190,8 @@ class Tape(TorchFunctionMode):
         self._copies: dict[int, tuple[int | None, Tensor]] = {}
         # Address of a storage → what was written into it, in order, and where
         self._writes: dict[int, list[tuple[Version, Geometry]]] = {}
+        # Addresses of storages into which others than torch may write
+        self._foreign: set[int] = set()
         # Tensors first seen as an argument: were they there before the block?
         self._first_seen: list[tuple[Tensor, Version]] = []
         # Ids of what has been made since the block began, as far as Python's collector has told it
@@ -225,6 +240,8 @@ class Tape(TorchFunctionMode):
         kwargs = kwargs or {}
         name, writes = _name_of(func)
         # Inside torch.func.vmap or grad a tensor stands for others that can't be kept.
+        if name in _EXPOSING:
+            self._foreign.add(_address(args[0]))
         if name in _QUESTIONS or torch._C._functorch.peek_interpreter_stack() is not None:
             return func(*args, **kwargs)
         if name == "__iter__" and args[0].ndim:
@@ -310,11 +327,21 @@ class Tape(TorchFunctionMode):
         """An argument with versions in place of tensors."""
         if isinstance(value, Tensor):
             found = self._current.get(id(value))
+            if self._foreign and _address(value) in self._foreign:
+                self._copies.pop(_address(value), None)
+                return self._now(value)
             return found[1] if found is not None and found[2] == _changes(value) else self._now(value)
         if isinstance(value, tuple):
             return tuple([self._note(item) for item in value])
+        if value is None or type(value) in _PLAIN:
+            return value
         # x[[0, 1]] takes two rows and x[0, 1] one number: a list has to stay a list.
-        return [self._note(item) for item in value] if isinstance(value, list) else value
+        if isinstance(value, list):
+            return [self._note(item) for item in value]
+        # What the program may change later is noted as it is now.
+        if isinstance(value, slice):
+            return slice(*(_whole(bound) for bound in (value.start, value.stop, value.step)))
+        return value.copy() if type(value).__module__ == "numpy" and hasattr(value, "copy") else value
 
     def _now(self, tensor: Tensor) -> Version:
         """The version of a tensor as it is now: known, new to the tape, or changed through another view."""
@@ -353,7 +380,7 @@ class Tape(TorchFunctionMode):
         values = call.function(*(part.values for part in parts))
         version = Version(values, None, call, name=before.name)
         if before.by_reference:
-            version.kept, version.by_reference = tensor, True
+            version.kept, version.by_reference, version.changes = tensor.detach(), True, _changes(tensor)
         call.outputs.append(version)
         return version
 
@@ -399,6 +426,8 @@ class Tape(TorchFunctionMode):
         if tensor.layout == torch.strided and not tensor.is_nested:
             storage = tensor.untyped_storage()
             address, whole = storage.data_ptr(), storage.nbytes() // tensor.itemsize
+            if not storage.resizable():
+                self._foreign.add(address)
         else:
             address = whole = 0
         if 0 < whole <= MAX_CLONED:
@@ -416,7 +445,7 @@ class Tape(TorchFunctionMode):
         elif tensor.numel() <= MAX_CLONED:
             version.kept = tensor.detach().clone()
         else:
-            version.by_reference = True
+            version.kept, version.by_reference, version.changes = tensor.detach(), True, changes
         self._seen(tensor, version)
         return version
 
@@ -565,6 +594,11 @@ def _changes(tensor: Tensor) -> int | None:
         return tensor._version
     except RuntimeError:
         return None
+
+
+def _whole(bound: Any) -> Any:
+    """A bound of a slice as a number."""
+    return None if bound is None else operator.index(bound)
 
 
 def _variable(version: Version) -> str:

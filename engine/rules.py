@@ -30,7 +30,7 @@ from attnlab.engine.formula import (
 from attnlab.engine.index_maps import MOVES, is_move, origin
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["RULES", "cell_of", "has_name"]
+__all__ = ["RULES", "argument", "cell_of", "has_name", "looked_up"]
 
 Index = tuple[int, ...]
 Rule = Callable[[Call, Version, Index], Formula | None]
@@ -172,11 +172,18 @@ def _moved(call: Call, version: Version, index: Index) -> Formula | None:
 RULES.update(dict.fromkeys(MOVES, _moved))
 
 
+def looked_up(call: Call) -> tuple[Version, Version]:
+    """The tokens and the weight of an embedding; `torch.embedding` has them the other way round."""
+    if call.function is torch.embedding:
+        return argument(call, 1, "indices"), argument(call, 0, "weight")
+    return argument(call, 0, "input"), argument(call, 1, "weight")
+
+
 @rule("embedding")
 def _embedding(call: Call, version: Version, index: Index) -> Formula | None:
-    token, weight = argument(call, 0, "input"), argument(call, 1, "weight")
-    if argument(call, 3, "max_norm") is not None or token.values.is_floating_point():
-        return None  # changes the weight; torch.embedding, which has them the other way round
+    token, weight = looked_up(call)
+    if call.function is not torch.embedding and argument(call, 3, "max_norm") is not None:
+        return None  # changes the weight
     chosen = int(token.values[index[:-1]])
     return cell_of(weight, (chosen, index[-1]))
 
@@ -213,7 +220,7 @@ def _div(call: Call, version: Version, index: Index) -> Formula | None:
 @rule("pow", "rpow", "square", "float_power")
 def _pow(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name == "square":
-        return Power(operand(call.args[0], index), Constant(2.0))
+        return Power(operand(argument(call, 0, "input"), index), Constant(2.0))
     base, exponent = (operand(argument(call, i, n), index) for i, n in enumerate(("input", "exponent")))
     if call.name == "rpow":
         return Power(exponent, base)
@@ -295,7 +302,7 @@ def _gelu_rule(call: Call, version: Version, index: Index) -> Formula | None:
 
 @rule("neg")
 def _neg(call: Call, version: Version, index: Index) -> Formula | None:
-    return Apply("negative", operand(call.args[0], index), lambda x: -x)
+    return Apply("negative", operand(argument(call, 0, "input"), index), lambda x: -x)
 
 
 @rule("clamp")
@@ -352,7 +359,7 @@ RULES.update(dict.fromkeys(COMPARISONS, _compare))
 def _not(call: Call, version: Version, index: Index) -> Formula | None:
     if version.values.dtype != torch.bool:
         return None
-    return Apply("not", operand(call.args[0], index), lambda x: float(not x))
+    return Apply("not", operand(argument(call, 0, "input"), index), lambda x: float(not x))
 
 
 @rule("maximum", "minimum")

@@ -141,6 +141,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "broadcast a number": lambda: torch.tensor(2.0) * X,
     "leading axes": lambda: CUBE + X[..., None],
     "by name": lambda: torch.div(input=X, other=Y),
+    "one by name": lambda: (torch.neg(input=X), torch.square(input=X), torch.logical_not(input=YES)),
+    "atleast of several": lambda: (torch.atleast_2d(X, V), torch.atleast_1d(V, V[0]), torch.atleast_2d(V, Y)),
     "floor division": lambda: torch.div(X, Y, rounding_mode="floor"),
     "true + true": lambda: YES + YES,
     "bool · bool": lambda: YES * YES,
@@ -265,7 +267,11 @@ CALLS: dict[str, Callable[[], object]] = {
     "rms_norm in half": lambda: [F.rms_norm((X * 1e-2).to(t), (3,)) for t in (torch.half, torch.bfloat16)],
     "embedding": lambda: (F.embedding(INTS.clamp(0, 2), M), F.embedding(torch.tensor(1), M, padding_idx=1)),
     "embedding that rescales": lambda: F.embedding(torch.tensor([1]), M.clone(), max_norm=0.1),
-    "torch.embedding": lambda: torch.embedding(M, torch.tensor([1, 0])),
+    "torch.embedding": lambda: (
+        torch.embedding(M, torch.tensor([1, 0])),
+        torch.embedding(INTS, torch.tensor([1, 0, 1])),
+        torch.embedding(indices=torch.tensor(1), weight=INTS),
+    ),
     "cross_entropy": lambda: [
         F.cross_entropy(X, torch.tensor([2, -100]), reduction=r) for r in ("mean", "sum", "none")
     ],
@@ -304,7 +310,6 @@ NO_RULE = {
     "cumsum": {"cumsum"},
     "softmax of a number": {"softmax"},
     "embedding that rescales": {"embedding"},
-    "torch.embedding": {"embedding"},
     "cross_entropy other forms": {"cross_entropy"},
     "cast that wraps": {"to"},
     "einsum of infinities": {"einsum"},

@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -423,6 +424,36 @@ def test_a_new_tensor_at_an_old_address_is_not_known() -> None:
             tape.version(torch.zeros(3))
 
 
+def test_what_is_written_behind_the_tape() -> None:
+    """Bounds of slices and indices of NumPy are kept as they were; memory of NumPy is looked at again."""
+    x = torch.tensor([10.0, 20.0, 30.0])
+    before = torch.from_numpy(np.zeros(3, "float32"))
+    with record() as tape:
+        tape.name(x, "x")
+        start = torch.tensor(1)
+        tail = x[start:]
+        start += 1
+        places = np.array([0, 1])
+        taken = x[places]
+        places[0] = 2
+        numbers = np.zeros(3, "float32")
+        inside = torch.from_numpy(numbers)
+        first = inside + before + x
+        numbers[0] = 100
+        before.numpy()[0] = 5
+        second = inside + before + x
+        x.numpy()[1] = -1
+        third = x * 1
+    assert explain(tape, tail, (0,)).text == "x[1] = 20"
+    assert explain(tape, taken, (0,)).text == "x[0] = 10"
+    assert [explain(tape, t, (0,)).text for t in (first, second)] == ["0 + 10 = 10", "105 + 10 = 115"]
+    assert explain(tape, third, (1,)).text == "(−1) · 1 = −1"
+    for call in tape.calls:
+        for version in call.outputs:
+            found = explain(tape, version, (0,) * len(version.shape))
+            assert found.formula is None or found.formula.value() == found.value
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -442,6 +473,25 @@ def test_large_tensors_are_kept_by_reference() -> None:
     assert tape.version(part).kept.numel() == 3
     assert explain(tape, doubled, (7,)).text == "0 + 0 = 0"
     assert explain(tape, total, ()).value == 0
+
+
+def test_large_tensors_that_change_are_not_explained_with_other_numbers() -> None:
+    with record() as tape:
+        large = torch.ones(MAX_CLONED + 1)
+        doubled = large * 2
+        part = large[large > 0]
+        large.add_(-5)
+        other = large.sum()
+        turned = large.unsqueeze_(0) * 1
+    first = next(tape.versions())
+    for tensor, place in ((doubled, (0,)), (part, (2,)), (first, (0,))):
+        found = explain(tape, tensor, place)
+        assert found.formula is None
+        assert found.note == "more than 1,000,000 numbers are not copied, and these were changed since"
+    with pytest.raises(ValueError, match="no gradient"):
+        gradient(tape, doubled, (0,))
+    assert explain(tape, other).value == -4 * (MAX_CLONED + 1)
+    assert explain(tape, turned, (0, 7)).text == "(−4) · 1 = −4"
 
 
 def test_as_large_as_allowed_is_copied() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum
+from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum, atom
 from attnlab.engine.recorder import Call, Tape, Version
 from attnlab.engine.rules import RULES, cell_of
 
@@ -68,7 +68,7 @@ class Explanation:
         if isinstance(self.formula, Cell):
             # An element that was only moved: what there is to tell is where from.
             place = f"[{', '.join(map(str, self.formula.index))}]" if self.formula.index else ""
-            return f"{self.formula.stage}{place} = {own}"
+            return f"{atom(self.formula.stage) if place else self.formula.stage}{place} = {own}"
         return own if words == own else f"{words} = {own}"
 
 
@@ -88,7 +88,8 @@ def explain(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) -> 
 def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     call = version.call
     if any(v.values.is_complex() for v in (version, *(call.inputs if call else ()))):
-        return Explanation(version, place, math.nan, "complex numbers: no rule yet", None, _inputs(call))
+        value = math.nan if version.values.is_complex() else version.number(place)
+        return Explanation(version, place, value, "complex numbers: no rule yet", None, _inputs(call))
     value = version.number(place)
     changed = next(filter(None, (v.note for v in (version, *(call.inputs if call else ())))), "")
     if changed:

@@ -126,7 +126,10 @@ class Version:
 
     def place(self, index: Sequence[int]) -> tuple[int, ...]:
         """`index` as numbers. Raises `IndexError` where there is no such place."""
-        place = tuple(int(i) for i in index)
+        try:
+            place = tuple(operator.index(i) for i in index)
+        except TypeError:
+            raise IndexError(f"expected whole numbers as a place, got {tuple(index)}") from None
         shape = self.shape
         if len(place) != len(shape) or any(not 0 <= i < n for i, n in zip(place, shape, strict=True)):
             raise IndexError(

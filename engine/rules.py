@@ -26,6 +26,8 @@ from attnlab.engine.formula import (
     Quotient,
     Softmax,
     Sum,
+    atom,
+    format_short,
 )
 from attnlab.engine.index_maps import MOVES, is_move, origin
 from attnlab.engine.recorder import Call, Version
@@ -74,8 +76,7 @@ def _name(version: Version) -> str:
         if not names and call.function is torch.Tensor.unbind and len(call.args) == 1:
             text = _name(call.inputs[0])
         name = names[-1] if names and names[-1] else text or call.name
-        name = name if name.isidentifier() or name.endswith(")") else f"({name})"
-        return f"{name}[{version.output - max(last, 0)}]"
+        return f"{atom(name)}[{version.output - max(last, 0)}]"
     if names and names[min(version.output, last)]:
         return names[min(version.output, last)]
     return text or call.name
@@ -139,9 +140,21 @@ def operand(value: Any, index: Index) -> Formula:
 
 
 def converted(formula: Formula, source: torch.dtype | None, target: torch.dtype) -> Formula | None:
-    """A number moved into a tensor of another dtype; None where it doesn't fit. Rounding isn't shown."""
-    if source == target or target.is_floating_point:
+    """A number moved into a tensor of another dtype; None where it doesn't fit.
+
+    Rounding is shown where it can be seen, and so is overflow.
+    """
+    if source == target:
         return formula
+    if target.is_floating_point:
+
+        def rounded(x: float) -> float:
+            return float(torch.tensor(x, dtype=torch.float64).to(target))
+
+        number = formula.value()
+        if isinstance(formula, Constant) or format_short(number) == format_short(rounded(number)):
+            return formula
+        return Apply(str(target).removeprefix("torch."), formula, rounded)
     if target == torch.bool:
         return Compare("≠", formula, Constant(0.0), lambda a, b: a != b)
     number, limits = formula.value(), torch.iinfo(target)

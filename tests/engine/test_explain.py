@@ -732,6 +732,42 @@ def test_a_copy_does_not_say_the_same_twice() -> None:
     assert found.mathml.count("<mo>=</mo>") == 2
 
 
+def test_a_conversion_that_changes_the_number_says_so() -> None:
+    y = torch.tensor([70000.0, 0.5, 0.1])
+    with record() as tape:
+        tape.name(y, "y")
+        z = y.half()
+    assert explain(tape, z, (0,)).text == "float16(70000) = ∞"
+    assert [explain(tape, z, (i,)).text for i in (1, 2)] == ["y[1] = 0.5000", "y[2] = 0.1000"]
+    all_right(tape)
+
+
+def test_an_index_belongs_to_the_whole_expression() -> None:
+    with record() as tape:
+        tape.name(X, "X")
+        first = (X * 2)[0]
+        second = (X[0] + X[1])[1]
+    assert explain(tape, first, (0,)).text.startswith("(X * 2)[0, 0] = ")
+    assert "<mi>(X * 2)</mi>" in explain(tape, first, (0,)).mathml
+    assert explain(tape, second).text.startswith("(X[0] + X[1])[1] = ")
+
+
+def test_real_numbers_of_complex_ones_keep_their_value() -> None:
+    with record() as tape:
+        parts = torch.view_as_real(torch.view_as_complex(X[:, :2].contiguous()) * 1j)
+    found = explain(tape, parts, (0, 1))
+    assert found.value == parts[0, 1].item()
+    assert found.formula is None
+
+
+def test_a_place_is_of_whole_numbers() -> None:
+    with record() as tape:
+        y = X * 2
+    with pytest.raises(IndexError, match="expected whole numbers"):
+        explain(tape, y, (0.9, 0))
+    assert explain(tape, y, tuple(torch.tensor([1, 2]))).index == (1, 2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_dtype(dtype: torch.dtype, seed: int) -> None:

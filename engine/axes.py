@@ -10,7 +10,7 @@ import torch
 
 from attnlab.engine.index_maps import CASTS, MOVES, traced
 from attnlab.engine.recorder import Call, Version
-from attnlab.engine.rules import argument
+from attnlab.engine.rules import argument, looked_up
 
 __all__ = ["axes_of", "is_unnamed"]
 
@@ -20,6 +20,25 @@ _REDUCTIONS = frozenset(
     median nanmedian nanmean nansum count_nonzero aminmax mode
     """.split()
 )
+# Calls that make each element from those at its place (or at its place and along an axis that stays).
+_ELEMENTWISE = frozenset(
+    """
+    add sub rsub mul div rdiv floordiv floor_divide rfloordiv mod rmod remainder fmod pow rpow square
+    float_power neg abs sign sgn exp exp2 expm1 log log2 log10 log1p logit sqrt rsqrt reciprocal sin
+    cos tan asin acos atan atan2 sinh cosh tanh erf erfc erfinv sigmoid relu relu6 silu gelu elu selu
+    celu leaky_relu prelu softplus softsign mish hardtanh hardsigmoid hardswish tanhshrink threshold
+    logsigmoid logaddexp lerp addcmul addcdiv clamp clamp_min clamp_max clip ceil floor round trunc
+    frac nan_to_num eq ne lt le gt ge isclose isnan isinf isfinite isneginf isposinf maximum minimum
+    fmax fmin bitwise_and bitwise_or bitwise_xor bitwise_not logical_and logical_or logical_xor
+    logical_not masked_fill masked_scatter where heaviside copysign hypot xlogy rand_like randn_like
+    zeros_like ones_like full_like empty_like bernoulli dropout alpha_dropout feature_dropout softmax
+    log_softmax softmin cumsum cumprod cummax cummin logcumsumexp layer_norm rms_norm batch_norm
+    group_norm instance_norm normalize tril triu setitem index_fill index_add index_copy scatter
+    scatter_add max min fill_diagonal
+    """.split()
+) | {"shared storage"}
+_SORTED = {"sort": 1, "argsort": 1, "msort": 9, "topk": 2}
+"""Calls that put one axis in another order, and the place of `dim` among their arguments."""
 # Calls whose result shares the memory of its source: of these even axes of one element can be told apart.
 _VIEWS = frozenset(
     """
@@ -66,22 +85,36 @@ def _carried(version: Version) -> Sequence[str]:
     if call.name in MOVES and call.name not in ("tril", "triu", "setitem", "shared storage"):
         return _moved(call, version)
     if call.name in ("matmul", "rmatmul"):
-        left, right = call.inputs[:2] if call.name == "matmul" else call.inputs[1::-1]
-        return _product(left, right)
-    if call.name in ("addmm", "baddbmm", "addmv") and len(call.inputs) == 3:
-        return _product(*call.inputs[1:])
+        left, right = argument(call, 0, "input"), argument(call, 1, "other")
+        return _product(left, right) if call.name == "matmul" else _product(right, left)
+    if call.name in ("addmm", "baddbmm") and len(call.inputs) == 3:
+        names = ("mat1", "mat2") if call.name == "addmm" else ("batch1", "batch2")
+        return _product(*(argument(call, i, name) for i, name in enumerate(names, 1)))
+    if call.name in _SORTED and call.inputs:
+        dim = argument(call, _SORTED[call.name], "dim", 0 if call.name == "msort" else -1)
+        own = axes_of(call.inputs[0])
+        return ["" if isinstance(dim, bool) or i == dim % len(own) else name for i, name in enumerate(own)]
     if call.name == "scaled_dot_product_attention":
         return (*axes_of(argument(call, 0, "query"))[:-1], axes_of(argument(call, 2, "value"))[-1])
     if call.name == "linear":
         weight = argument(call, 1, "weight")
         return (*axes_of(argument(call, 0, "input"))[:-1], axes_of(weight)[0])
     if call.name == "embedding":
-        return (*axes_of(argument(call, 0, "input")), axes_of(argument(call, 1, "weight"))[-1])
+        token, weight = looked_up(call)
+        return (*axes_of(token), axes_of(weight)[-1])
     if call.name == "einsum":
         return _einsum(call, version)
     if call.name in _REDUCTIONS and len(call.inputs) == 1:
         return _reduced(call, version)
-    return _broadcast(call, version)
+    if call.name == "pad":
+        pairs = argument(call, 1, "pad")
+        own = axes_of(call.inputs[0])
+        kept = [not any(pairs[2 * i : 2 * i + 2]) for i in reversed(range(len(own)))]
+        return [name if keep else "" for name, keep in zip(own, kept, strict=True)]
+    before = call.before(version.output)
+    if before is not None and call.name not in _ELEMENTWISE and before.shape == version.shape:
+        return axes_of(before)  # written to, but still the same tensor
+    return _broadcast(call, version) if call.name in _ELEMENTWISE else []
 
 
 def _broadcast(call: Call, version: Version) -> list[str]:
@@ -168,19 +201,19 @@ def _moved(call: Call, version: Version) -> list[str]:
     steps = [
         int(torch.tensor(sizes[axis + 1 :]).prod()) if sizes[axis + 1 :] else 1 for axis in range(len(sizes))
     ]
-    begin = int(positions.flatten()[0])
     names = []
     for axis, size in enumerate(version.shape):
         if size == 1:
             names.append(own[axis] if _same_place(axis, version.shape, sizes) else "")
             continue
-        step = int(positions.select(axis, 1).flatten()[0]) - begin
+        # Every element has to come from the place along the source's axis that it has along its own.
+        own_place = torch.arange(size).view(-1, *[1] * (positions.ndim - axis - 1))
         match = [
             i
             for i, (full, stride) in enumerate(zip(sizes, steps, strict=True))
-            if step == stride and size == full and begin // stride % full == 0
+            if size == full and bool((positions // stride % full == own_place).all())
         ]
-        names.append(own[match[-1]] if match else "")
+        names.append(own[match[0]] if len(match) == 1 else "")
     return names
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum
+from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum, atom
 from attnlab.engine.recorder import Call, Tape, Version
 from attnlab.engine.rules import RULES, cell_of
 
@@ -68,7 +68,7 @@ class Explanation:
         if isinstance(self.formula, Cell):
             # An element that was only moved: what there is to tell is where from.
             place = f"[{', '.join(map(str, self.formula.index))}]" if self.formula.index else ""
-            return f"{self.formula.stage}{place} = {own}"
+            return f"{atom(self.formula.stage) if place else self.formula.stage}{place} = {own}"
         return own if words == own else f"{words} = {own}"
 
 
@@ -80,6 +80,7 @@ def explain(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) -> 
     """
     # While the tape still records, looking things up is no call of the program.
     with torch._C.DisableTorchFunction():
+        tape.settle()
         version = tensor if isinstance(tensor, Version) else tape.version(tensor)
         return _explained(version, version.place(index))
 
@@ -87,15 +88,29 @@ def explain(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) -> 
 def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     call = version.call
     if any(v.values.is_complex() for v in (version, *(call.inputs if call else ()))):
-        return Explanation(version, place, math.nan, "complex numbers: no rule yet", None, _inputs(call))
+        value = math.nan if version.values.is_complex() else version.number(place)
+        return Explanation(version, place, value, "complex numbers: no rule yet", None, _inputs(call))
     value = version.number(place)
+    changed = next(filter(None, (v.note for v in (version, *(call.inputs if call else ())))), "")
+    if changed:
+        return Explanation(version, place, value, changed, None, _inputs(call))
     if call is None:
-        return Explanation(version, place, value, "an input: nothing computed it", None, ())
+        note = version.unrecorded or "an input: nothing computed it"
+        return Explanation(version, place, value, note, None, ())
     rule = RULES.get(call.name)
     formula = rule(call, version, place) if rule is not None else None
+    if formula is not None:
+        changed = next(filter(None, (_origin(cell).note for cell in formula.cells())), "")
+        if changed:
+            return Explanation(version, place, value, changed, None, _inputs(call))
     if formula is None or _wraps(formula, version.values.dtype):
         return Explanation(version, place, value, _unexplained(call), None, _inputs(call))
     return Explanation(version, place, value, f"made by {call.name}", formula, tuple(_operands(formula)))
+
+
+def _origin(cell: Cell) -> Version:
+    assert isinstance(cell.origin, Version)
+    return cell.origin
 
 
 def _inputs(call: Call | None) -> tuple[Operand, ...]:

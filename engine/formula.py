@@ -4,11 +4,12 @@ MathML is built here as text because a formula and its value must come from the 
 shown can then not differ from what was computed.
 """
 
+import ast
 import html
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 __all__ = [
     "Apply",
@@ -25,6 +26,7 @@ __all__ = [
     "Quotient",
     "Softmax",
     "Sum",
+    "atom",
     "format_short",
 ]
 
@@ -380,6 +382,19 @@ class Apply(Formula):
         return f"{'√' if self.name == 'sqrt' else self.name}({self.of.words()})"
 
 
+_LOOSE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.NamedExpr, ast.Await)
+
+
+@cache
+def atom(stage: str) -> str:
+    """The name of a stage, in parentheses where an index behind it would belong to a part: (y * 2)[0]."""
+    try:
+        loose = isinstance(ast.parse(stage, mode="eval").body, _LOOSE)
+    except SyntaxError:
+        return stage
+    return f"({stage})" if loose else stage
+
+
 def format_short(x: float) -> str:
     """A number of a formula: at most four digits after the point, and never 0 for what isn't zero."""
     if math.isnan(x):
@@ -400,9 +415,9 @@ def _number(x: float) -> str:
 
 
 def _symbol(stage: str, index: tuple[int, ...]) -> str:
-    name = f"<mi>{html.escape(stage)}</mi>"
     if not index:
-        return name
+        return f"<mi>{html.escape(stage)}</mi>"
+    name = f"<mi>{html.escape(atom(stage))}</mi>"
     places = "<mo>,</mo>".join(f"<mn>{i}</mn>" for i in index)
     return f"<msub>{name}<mrow>{places}</mrow></msub>"
 
@@ -427,7 +442,7 @@ def _pattern(terms: Sequence[Formula]) -> tuple[str | None, list[int]]:
         if any(places != varying[0] for places in varying):
             return None, []
         signs = ["<mi>j</mi>" if p in varying else f"<mn>{p[0]}</mn>" for p in by_axis]
-        name = f"<mi>{html.escape(first.stage)}</mi>"
+        name = f"<mi>{html.escape(atom(first.stage) if signs else first.stage)}</mi>"
         places = "<mo>,</mo>".join(signs)
         return (f"<msub>{name}{_row(places)}</msub>" if signs else name), varying[0] if varying else []
     if isinstance(first, Constant):

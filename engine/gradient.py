@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.engine.explain import stage_name
 from attnlab.engine.recorder import Call, Tape, Version
 
 __all__ = ["gradient"]
@@ -20,10 +21,11 @@ def gradient(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) ->
 
     Only floating-point versions are listed. What the number doesn't depend on is exactly 0.
     Raises `KeyError` for a tensor that the tape has not seen, `IndexError` for a place that there isn't,
-    `ValueError` for a tensor that has no gradient.
+    `ValueError` for a tensor that has no gradient, or that depends on something that was not recorded.
     """
     # While the tape still records, this is no call of the program.
     with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
+        tape.settle()
         target = tensor if isinstance(tensor, Version) else tape.version(tensor)
         place = target.place(index)
         if not target.values.is_floating_point():
@@ -35,10 +37,28 @@ def gradient(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) ->
         found = torch.autograd.grad(
             tensors[target][place], [tensors[version] for version in earlier], allow_unused=True
         )
+        for version, slope in zip(earlier, found, strict=True):
+            if slope is not None and (why := _why_unknown(version)):
+                raise ValueError(f"no gradient: it depends on {_described(version)}, which was {why}")
         return {
             version: torch.zeros_like(tensors[version], requires_grad=False) if slope is None else slope
             for version, slope in zip(earlier, found, strict=True)
         }
+
+
+def _described(version: Version) -> str:
+    shape = " × ".join(map(str, version.shape)) or "a single number"
+    return f"{stage_name(version)} ({shape})" if version.call or version.name else f"a tensor ({shape})"
+
+
+def _why_unknown(version: Version) -> str:
+    """Why a slope at this version says nothing of what came before it; empty if it does."""
+    if version.call is not None and version.call.within:
+        where = f"{version.call.within} in line {version.call.spot.line}"
+        return f"made in {where}, an autograd function whose own gradient is not recorded"
+    if version.note:
+        return f"kept without a copy: {version.note}"
+    return version.unrecorded
 
 
 def _replay(tape: Tape, target: Version) -> dict[Version, Tensor]:
@@ -75,7 +95,7 @@ def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
         if args:
             args[0] = args[0].clone()
         else:
-            first = next(iter(kwargs))
+            first = next(key for key, value in kwargs.items() if isinstance(value, Tensor))
             kwargs[first] = kwargs[first].clone()
     try:
         result = _called(call, args, kwargs)

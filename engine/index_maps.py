@@ -69,10 +69,12 @@ def is_move(call: Call, output: int) -> bool:
     """Does this call only move elements? Some forms of the calls in `MOVES` do more."""
     if call.name not in MOVES or not call.inputs:
         return False
+    if any(version.note for version in call.inputs):  # what is kept is no longer what went in
+        return False
     if call.name == "repeat_interleave":  # of repeats alone, it makes positions
         return len(call.args) + len(call.kwargs) > 1
     # x.view(dtype) reads the same bits as other numbers.
-    made = call.outputs[output].values.dtype
+    made = next(version for version in call.outputs if version.output == output).values.dtype
     return call.name not in ("view", "view_as") or made == call.inputs[0].values.dtype
 
 
@@ -117,7 +119,7 @@ def _trace(call: Call) -> tuple[list[Version], list[Tensor]]:
 
     # The first argument is moved (all of it, for a list); of `x[i] = y` also y. Others say where to.
     moved = {0, 2} if call.name == "setitem" else {0}
-    everything = call.name == "shared storage"
+    everything = call.name in ("shared storage", "atleast_1d", "atleast_2d")
     args = [replace(value, everything or i in moved) for i, value in enumerate(call.args)]
     kwargs = {key: replace(value, key in ("input", "tensors")) for key, value in call.kwargs.items()}
     if call.name == "setitem":

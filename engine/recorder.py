@@ -9,15 +9,17 @@ It works on any PyTorch code: nothing has to be declared, and nothing is slower 
 Source: `torch.overrides.TorchFunctionMode`, PyTorch documentation, "Extending PyTorch".
 """
 
+import gc
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import jaxtyping
@@ -48,6 +50,8 @@ _QUESTIONS = frozenset(
     numpy __array__ __deepcopy__ __reduce_ex__ is_inference is_meta is_mps is_xpu set_property
     """.split()
 )
+# Through what these give back, others than torch may write into the tensor.
+_EXPOSING = frozenset(["numpy", "__array__", "data_ptr", "untyped_storage"])
 # Calls that draw: the state of the generator is kept, so that the same draws can be made again.
 _RANDOM = frozenset(
     """
@@ -60,6 +64,9 @@ _RANDOM = frozenset(
 )
 # Calls that write into what they are given, and torch doesn't count it: running means.
 _UNCOUNTED = frozenset(["batch_norm", "instance_norm", "native_batch_norm"])
+
+_PLAIN = frozenset([int, float, bool, str, type(...), torch.dtype])
+_METHODS = (MethodDescriptorType, WrapperDescriptorType)
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in a storage."""
@@ -80,8 +87,12 @@ class Version:
     output: int = 0
     name: str = ""
     given_axes: tuple[str, ...] = ()
+    unrecorded: str = ""
+    """What is known of a tensor that the program made, or changed, without a call that could be recorded."""
     by_reference: bool = False
     """True for more than a million elements: not copied, so a later in-place call can change them."""
+    changes: int | None = None
+    """Torch's count of the changes to what is kept by reference, when the version came to be."""
 
     def __repr__(self) -> str:
         names = self.call.spot.names if self.call is not None else ()
@@ -98,6 +109,13 @@ class Version:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.kept.shape) if self.view is None else self.view[0]
 
+    @property
+    def note(self) -> str:
+        """What has to be said of the numbers, if anything."""
+        if self.by_reference and _changes(self.kept) != self.changes:
+            return f"more than {MAX_CLONED:,} numbers are not copied, and these were changed since"
+        return ""
+
     def number(self, place: tuple[int, ...]) -> float:
         """One of the values."""
         if self.view is None:
@@ -108,7 +126,10 @@ class Version:
 
     def place(self, index: Sequence[int]) -> tuple[int, ...]:
         """`index` as numbers. Raises `IndexError` where there is no such place."""
-        place = tuple(int(i) for i in index)
+        try:
+            place = tuple(operator.index(i) for i in index)
+        except TypeError:
+            raise IndexError(f"expected whole numbers as a place, got {tuple(index)}") from None
         shape = self.shape
         if len(place) != len(shape) or any(not 0 <= i < n for i, n in zip(place, shape, strict=True)):
             raise IndexError(
@@ -128,6 +149,8 @@ class Call:
     kwargs: Mapping[str, Any]
     place: Place
     in_place: bool = False
+    within: str = ""
+    """The `torch.autograd.Function` it happened in, whose gradient is another than that of its calls."""
     random_state: Tensor | None = None
     outputs: list[Version] = field(default_factory=list)
 
@@ -139,7 +162,20 @@ class Call:
     @cached_property
     def spot(self) -> Spot:
         """Where it happened, in the source. Read once, so that it stays what it was when first asked for."""
-        return spot(self.place)
+        found = spot(self.place)
+        if not self.in_place or found.names:
+            return found
+        # `x.relu_()` changes x, and so does `F.relu_(x)`: the source alone can't tell F from a tensor.
+        method = getattr(self.function, "__name__", "") if isinstance(self.function, _METHODS) else ""
+        own = method == "__setitem__" or (method and f".{method}(" in found.text)
+        name = found.written[0 if own else 1]
+        return replace(found, names=(name,)) if name else found
+
+    def before(self, output: int) -> Version | None:
+        """Of a call that writes: the state that the result at `output` is the next one of; else None."""
+        if self.name == "shared storage":
+            return self.inputs[0]
+        return self.inputs[output] if self.in_place and output < len(self.inputs) else None
 
 
 class Tape(TorchFunctionMode):
@@ -157,8 +193,45 @@ class Tape(TorchFunctionMode):
         self._copies: dict[int, tuple[int | None, Tensor]] = {}
         # Address of a storage → what was written into it, in order, and where
         self._writes: dict[int, list[tuple[Version, Geometry]]] = {}
+        # Addresses of storages into which others than torch may write
+        self._foreign: set[int] = set()
+        # Tensors first seen as an argument: were they there before the block?
+        self._first_seen: list[tuple[Tensor, Version]] = []
+        # Ids of what has been made since the block began, as far as Python's collector has told it
+        self._young: set[int] = set()
         self._counts_all = True
         """False from the first tensor on whose changes torch doesn't count (`.data`, inference mode)."""
+
+    def __enter__(self) -> "Tape":
+        # What is there before the block is old from now on, so that what is young was made in it.
+        gc.collect(0)
+        self._young.clear()
+        gc.callbacks.append(self._collecting)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        gc.callbacks.remove(self._collecting)
+        self.settle()
+
+    def _collecting(self, phase: str, _: Mapping[str, int]) -> None:
+        if phase == "start":  # before what is young becomes old
+            self._young |= _young_tensors()
+
+    def settle(self) -> None:
+        """Finds out which tensors, first seen as an argument, were made in the block by something unseen."""
+        # Autograd begins anew at a leaf that learns, and at numbers that come from outside of torch.
+        doubtful = [
+            (tensor, version)
+            for tensor, version in self._first_seen
+            if not version.name and not (tensor.is_leaf and (tensor.requires_grad or _foreign(tensor)))
+        ]
+        young = self._young | _young_tensors() if doubtful else ()
+        for tensor, version in doubtful:
+            if id(tensor) in young:
+                version.unrecorded = "made by something that was not recorded"
+        self._first_seen.clear()
 
     def __torch_function__(
         self,
@@ -170,6 +243,8 @@ class Tape(TorchFunctionMode):
         kwargs = kwargs or {}
         name, writes = _name_of(func)
         # Inside torch.func.vmap or grad a tensor stands for others that can't be kept.
+        if name in _EXPOSING:
+            self._foreign.add(_address(args[0]))
         if name in _QUESTIONS or torch._C._functorch.peek_interpreter_stack() is not None:
             return func(*args, **kwargs)
         if name == "__iter__" and args[0].ndim:
@@ -182,14 +257,15 @@ class Tape(TorchFunctionMode):
             noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
-        call = Call(name, func, noted_args, noted_kwargs, _place(), writes, random)
+        place, within = _place()
+        call = Call(name, func, noted_args, noted_kwargs, place, writes, within, random)
         try:
             result = func(*args, **kwargs)
         except Exception:
             self.failed = call
             raise
         with quiet():
-            made = (args[0] if args else next(iter(kwargs.values()))) if writes else result
+            made = (args[0] if args else next(_tensors([*kwargs.values()]))) if writes else result
             written = writes or kwargs.get("out") is not None
             for position, tensor in enumerate(_tensors(made)):
                 known = self._current.get(id(tensor))
@@ -238,6 +314,10 @@ class Tape(TorchFunctionMode):
         version.name = name
         version.given_axes = tuple(axes)
 
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that was seen, in the order in which they were."""
+        return [tensor for tensor, *_ in self._current.values()]
+
     def versions(self) -> Iterator[Version]:
         """Every recorded version: inputs first, then results in the order in which they were made."""
         yield from self.inputs
@@ -250,17 +330,28 @@ class Tape(TorchFunctionMode):
         """An argument with versions in place of tensors."""
         if isinstance(value, Tensor):
             found = self._current.get(id(value))
+            if self._foreign and _address(value) in self._foreign:
+                self._copies.pop(_address(value), None)
+                return self._now(value)
             return found[1] if found is not None and found[2] == _changes(value) else self._now(value)
         if isinstance(value, tuple):
             return tuple([self._note(item) for item in value])
+        if value is None or type(value) in _PLAIN:
+            return value
         # x[[0, 1]] takes two rows and x[0, 1] one number: a list has to stay a list.
-        return [self._note(item) for item in value] if isinstance(value, list) else value
+        if isinstance(value, list):
+            return [self._note(item) for item in value]
+        # What the program may change later is noted as it is now.
+        if isinstance(value, slice):
+            return slice(*(_whole(bound) for bound in (value.start, value.stop, value.step)))
+        return value.copy() if type(value).__module__ == "numpy" and hasattr(value, "copy") else value
 
     def _now(self, tensor: Tensor) -> Version:
         """The version of a tensor as it is now: known, new to the tape, or changed through another view."""
         found = self._current.get(id(tensor))
         if found is None:
             version = self._keep(tensor)
+            self._first_seen.append((tensor, version))
         else:
             rewritten = self._rewritten(*found)
             version = rewritten or found[1]
@@ -269,8 +360,11 @@ class Tape(TorchFunctionMode):
                     return self._accept(tensor, rewritten)
                 self._seen(tensor, version)
                 return version
+            counted = found[2] not in (-1, _changes(tensor))
             version = self._keep(tensor)  # changed outside of the calls that could be seen
             version.name = _variable(found[1])
+            if counted:  # by torch; it doesn't count what is no part of a gradient, as running means
+                version.unrecorded = "changed by something that was not recorded"
         self.inputs.append(version)
         return version
 
@@ -289,13 +383,16 @@ class Tape(TorchFunctionMode):
         values = call.function(*(part.values for part in parts))
         version = Version(values, None, call, name=before.name)
         if before.by_reference:
-            version.kept, version.by_reference = tensor, True
+            version.kept, version.by_reference, version.changes = tensor.detach(), True, _changes(tensor)
         call.outputs.append(version)
         return version
 
     def _accept(self, tensor: Tensor, version: Version) -> Version:
         assert version.call is not None
-        self.calls.append(version.call)
+        # It was so from the moment on when the other view was written.
+        writer = version.call.args[-1].call
+        behind = next(i for i in range(len(self.calls), 0, -1) if self.calls[i - 1] is writer)
+        self.calls.insert(behind, version.call)
         self._seen(tensor, version)
         return version
 
@@ -332,6 +429,8 @@ class Tape(TorchFunctionMode):
         if tensor.layout == torch.strided and not tensor.is_nested:
             storage = tensor.untyped_storage()
             address, whole = storage.data_ptr(), storage.nbytes() // tensor.itemsize
+            if not storage.resizable():
+                self._foreign.add(address)
         else:
             address = whole = 0
         if 0 < whole <= MAX_CLONED:
@@ -349,7 +448,7 @@ class Tape(TorchFunctionMode):
         elif tensor.numel() <= MAX_CLONED:
             version.kept = tensor.detach().clone()
         else:
-            version.by_reference = True
+            version.kept, version.by_reference, version.changes = tensor.detach(), True, changes
         self._seen(tensor, version)
         return version
 
@@ -372,17 +471,25 @@ def unrecorded() -> AbstractContextManager[None]:
     return torch._C.DisableTorchFunction()
 
 
-# Operator methods and in-place forms have the name of their function.
-_OPERATORS = dict(
-    pair.split(":")
-    for pair in """
-    truediv:div rtruediv:rdiv divide:div true_divide:div multiply:mul rmul:mul radd:add subtract:sub
-    negative:neg absolute:abs clip:clamp and:bitwise_and rand:bitwise_and or:bitwise_or
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split(":") for pair in text.split())
+
+
+# Operator methods (`__rand__` is no `torch.rand`) and other spellings have the name of their function.
+_OPERATORS = _pairs(
+    """
+    truediv:div rtruediv:rdiv rmul:mul radd:add and:bitwise_and rand:bitwise_and or:bitwise_or
     ror:bitwise_or xor:bitwise_xor rxor:bitwise_xor invert:bitwise_not pos:positive
-    bmm:matmul mm:matmul mv:matmul dot:matmul swapaxes:transpose swapdims:transpose t:transpose
+    """
+)
+_SPELLINGS = _pairs(
+    """
+    divide:div true_divide:div multiply:mul subtract:sub negative:neg absolute:abs clip:clamp
+    linalg_matmul:matmul bmm:matmul mm:matmul mv:matmul dot:matmul
+    swapaxes:transpose swapdims:transpose t:transpose
     concat:cat concatenate:cat special_expit:sigmoid special_softmax:softmax
     special_log_softmax:log_softmax greater:gt greater_equal:ge less:lt less_equal:le not_equal:ne
-    """.split()
+    """
 )
 _IN_PLACE_OPERATORS = frozenset(
     """
@@ -416,19 +523,53 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     elif name.endswith("_") and not name.startswith("_"):
         writes, name = True, name[:-1]
     if not name.startswith("__"):
-        name = _OPERATORS.get(name, name)
+        name = _SPELLINGS.get(name, name)
     _names[func] = (name, writes)
     return name, writes
 
 
-def _place() -> Place:
-    """The innermost point of the program that is neither torch's nor ours."""
+def _place() -> tuple[Place, str]:
+    """The innermost point of the program, neither torch's nor ours; and the autograd function around."""
     frame: FrameType | None = sys._getframe(2)
+    place = None
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
-            return Place(frame.f_code, frame.f_lasti)
+        code = frame.f_code
+        if code is _APPLY:
+            function = frame.f_locals["cls"].__name__
+            return place or _outside(frame), function
+        if place is None and not code.co_filename.startswith(_NOT_THE_PROGRAM):
+            place = Place(code, frame.f_lasti)
         frame = frame.f_back
-    raise RuntimeError("a torch call without a caller")
+    if place is None:
+        raise RuntimeError("a torch call without a caller")
+    return place, ""
+
+
+def _outside(frame: FrameType | None) -> Place:
+    """The innermost point of the program around a frame of torch's."""
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
+        frame = frame.f_back
+    if frame is None:
+        raise RuntimeError("a torch call without a caller")
+    return Place(frame.f_code, frame.f_lasti)
+
+
+_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+def _young_tensors() -> set[int]:
+    """The tensors that Python's collector has not yet had to look at."""
+    young = gc.get_objects(generation=0)
+    kinds = {kind for kind in set(map(type, young)) if issubclass(kind, Tensor)}
+    return {id(thing) for thing in young if type(thing) in kinds}
+
+
+def _foreign(tensor: Tensor) -> bool:
+    """Is its memory another's than torch's, which may write there unseen?"""
+    try:
+        return not tensor.untyped_storage().resizable()
+    except (RuntimeError, NotImplementedError):
+        return False  # sparse
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -458,12 +599,15 @@ def _changes(tensor: Tensor) -> int | None:
         return None
 
 
+def _whole(bound: Any) -> Any:
+    """A bound of a slice as a number."""
+    return None if bound is None else operator.index(bound)
+
+
 def _variable(version: Version) -> str:
     """The name of a tensor that has been written to since it got it."""
-    while (
-        not version.name and version.call and (version.call.in_place or version.call.name == "shared storage")
-    ):
-        version = version.call.inputs[0]
+    while not version.name and version.call and (before := version.call.before(version.output)):
+        version = before
     return version.name or (version.call.spot.names[0] if version.call and version.call.spot.names else "")
 
 

@@ -26,11 +26,13 @@ from attnlab.engine.formula import (
     Quotient,
     Softmax,
     Sum,
+    atom,
+    format_short,
 )
 from attnlab.engine.index_maps import MOVES, is_move, origin
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["RULES", "cell_of"]
+__all__ = ["RULES", "argument", "cell_of", "has_name", "looked_up"]
 
 Index = tuple[int, ...]
 Rule = Callable[[Call, Version, Index], Formula | None]
@@ -62,10 +64,11 @@ def _name(version: Version) -> str:
     """What the program calls a tensor: its variable, or the expression that made it."""
     call = version.call
     if version.name or call is None:
-        return version.name or "input"
+        return version.name or ("not recorded" if version.unrecorded else "input")
     names, text = call.spot.names, call.spot.text
-    if call.name == "shared storage" or (call.in_place and not names):
-        return _name(call.inputs[0])  # written to, but still the same variable
+    before = call.before(version.output)
+    if before is not None and (call.name == "shared storage" or not any(names)):
+        return _name(before)  # written to, but still the same variable
     last = len(names) - 1
     several = len(call.outputs) > 1
     if several and (last < 1 or (version.output >= last and len(call.outputs) > last + 1)):
@@ -73,18 +76,32 @@ def _name(version: Version) -> str:
         if not names and call.function is torch.Tensor.unbind and len(call.args) == 1:
             text = _name(call.inputs[0])
         name = names[-1] if names and names[-1] else text or call.name
-        name = name if name.isidentifier() or name.endswith(")") else f"({name})"
-        return f"{name}[{version.output - max(last, 0)}]"
+        return f"{atom(name)}[{version.output - max(last, 0)}]"
     if names and names[min(version.output, last)]:
         return names[min(version.output, last)]
     return text or call.name
 
 
+def has_name(version: Version) -> bool:
+    """Does a variable of the program hold this state, or is it what a function returns?
+
+    What is written into a variable makes the next state of that variable, however it was written.
+    """
+    while not version.name and version.call is not None:
+        call = version.call
+        if call.name != "shared storage" and (any(call.spot.names) or call.spot.returned):
+            return True
+        before = call.before(version.output)
+        if before is None:
+            return False
+        version = before
+    return bool(version.name)
+
+
 def _seen_through(version: Version, index: Index) -> tuple[Version, Index]:
     while not version.name and version.call is not None and version.call.name in MOVES:
         call = version.call
-        named = call.spot.names or call.spot.returned
-        if call.in_place or (named and call.name != "shared storage"):
+        if call.in_place or has_name(version):
             break
         found = origin(call, version.output, index)
         if found is None or found[0].values.dtype != version.values.dtype:
@@ -123,9 +140,21 @@ def operand(value: Any, index: Index) -> Formula:
 
 
 def converted(formula: Formula, source: torch.dtype | None, target: torch.dtype) -> Formula | None:
-    """A number moved into a tensor of another dtype; None where it doesn't fit. Rounding isn't shown."""
-    if source == target or target.is_floating_point:
+    """A number moved into a tensor of another dtype; None where it doesn't fit.
+
+    Rounding is shown where it can be seen, and so is overflow.
+    """
+    if source == target:
         return formula
+    if target.is_floating_point:
+
+        def rounded(x: float) -> float:
+            return float(torch.tensor(x, dtype=torch.float64).to(target))
+
+        number = formula.value()
+        if isinstance(formula, Constant) or format_short(number) == format_short(rounded(number)):
+            return formula
+        return Apply(str(target).removeprefix("torch."), formula, rounded)
     if target == torch.bool:
         return Compare("≠", formula, Constant(0.0), lambda a, b: a != b)
     number, limits = formula.value(), torch.iinfo(target)
@@ -156,11 +185,18 @@ def _moved(call: Call, version: Version, index: Index) -> Formula | None:
 RULES.update(dict.fromkeys(MOVES, _moved))
 
 
+def looked_up(call: Call) -> tuple[Version, Version]:
+    """The tokens and the weight of an embedding; `torch.embedding` has them the other way round."""
+    if call.function is torch.embedding:
+        return argument(call, 1, "indices"), argument(call, 0, "weight")
+    return argument(call, 0, "input"), argument(call, 1, "weight")
+
+
 @rule("embedding")
 def _embedding(call: Call, version: Version, index: Index) -> Formula | None:
-    token, weight = argument(call, 0, "input"), argument(call, 1, "weight")
-    if argument(call, 3, "max_norm") is not None or token.values.is_floating_point():
-        return None  # changes the weight; torch.embedding, which has them the other way round
+    token, weight = looked_up(call)
+    if call.function is not torch.embedding and argument(call, 3, "max_norm") is not None:
+        return None  # changes the weight
     chosen = int(token.values[index[:-1]])
     return cell_of(weight, (chosen, index[-1]))
 
@@ -197,7 +233,7 @@ def _div(call: Call, version: Version, index: Index) -> Formula | None:
 @rule("pow", "rpow", "square", "float_power")
 def _pow(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name == "square":
-        return Power(operand(call.args[0], index), Constant(2.0))
+        return Power(operand(argument(call, 0, "input"), index), Constant(2.0))
     base, exponent = (operand(argument(call, i, n), index) for i, n in enumerate(("input", "exponent")))
     if call.name == "rpow":
         return Power(exponent, base)
@@ -279,7 +315,7 @@ def _gelu_rule(call: Call, version: Version, index: Index) -> Formula | None:
 
 @rule("neg")
 def _neg(call: Call, version: Version, index: Index) -> Formula | None:
-    return Apply("negative", operand(call.args[0], index), lambda x: -x)
+    return Apply("negative", operand(argument(call, 0, "input"), index), lambda x: -x)
 
 
 @rule("clamp")
@@ -336,7 +372,7 @@ RULES.update(dict.fromkeys(COMPARISONS, _compare))
 def _not(call: Call, version: Version, index: Index) -> Formula | None:
     if version.values.dtype != torch.bool:
         return None
-    return Apply("not", operand(call.args[0], index), lambda x: float(not x))
+    return Apply("not", operand(argument(call, 0, "input"), index), lambda x: float(not x))
 
 
 @rule("maximum", "minimum")

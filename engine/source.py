@@ -27,7 +27,8 @@ class Spot:
 
     `names` are the variables that the value of the expression is assigned to (several where it is
     unpacked, "" for one without a name), `text` is the expression itself, `returned` says that its value
-    is what the function returns.
+    is what the function returns. `written` is what a call that writes changes here, when the source alone
+    can say it: (the variable when a method of it is called, the variable when it's the first argument).
     """
 
     file: str
@@ -35,6 +36,7 @@ class Spot:
     names: tuple[str, ...]
     text: str
     returned: bool = False
+    written: tuple[str, str] = ("", "")
 
     def context(self, before: int = 3, after: int = 3) -> list[tuple[int, str]]:
         """The lines around, as (number, text), read from the file that ran; empty where there is none."""
@@ -72,6 +74,10 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
             for expression, names, returned in _values(statement):
                 spots[_position(expression)] = Spot(
                     file, expression.lineno, names, _text(expression), returned
+                )
+            for expression, written in _written(statement):
+                spots[_position(expression)] = Spot(
+                    file, expression.lineno, (), _text(expression), written=written
                 )
         elif isinstance(statement, ast.NamedExpr):
             name, value = statement.target.id, statement.value
@@ -130,15 +136,38 @@ def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bo
         for part in value.elts if isinstance(value, ast.Tuple) else [value]:
             for branch in _branches(part):
                 yield branch, (), True
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        # `torch.add(…, out=x)` as a statement of its own changes x.
+        out = next((keyword.value for keyword in statement.value.keywords if keyword.arg == "out"), None)
+        if out is not None:
+            yield statement.value, _names(out), False
+
+
+def _written(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, str]]]:
+    """Expressions that change something without giving it a name, and what: see `Spot.written`."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+        # `x[i] += y` reads and writes at the same position; only what is written there is x.
+        yield statement.target, (_changed(statement.target.value), "")
     elif isinstance(statement, ast.Expr):
-        # `x.masked_fill_(…)` as a statement of its own changes x, and so does `torch.add(…, out=x)`.
-        call = statement.value
-        if isinstance(call, ast.Call):
-            out = next((keyword.value for keyword in call.keywords if keyword.arg == "out"), None)
-            if out is not None:
-                yield call, _names(out), False
-            elif isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
-                yield call, _names(call.func.value), False
+        call: ast.expr = statement.value
+        # `x.add_(1).mul_(2)` writes twice into x.
+        while isinstance(call, ast.Call) and not any(keyword.arg == "out" for keyword in call.keywords):
+            receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+            yield call, (_changed(receiver), _changed(call.args[0] if call.args else None))
+            if receiver is None:
+                break
+            call = receiver
+
+
+def _changed(target: ast.expr | None) -> str:
+    """The variable that an expression stands for, also as what a method in place gives back."""
+    while (
+        isinstance(target, ast.Call)
+        and isinstance(target.func, ast.Attribute)
+        and target.func.attr.endswith("_")
+    ):
+        target = target.func.value
+    return ast.unparse(target) if isinstance(target, ast.Name | ast.Attribute) else ""
 
 
 def _stores(target: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:

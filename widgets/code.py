@@ -18,6 +18,8 @@ from attnlab.engine.axes import axes_of
 from attnlab.engine.code_checks import check_code
 from attnlab.engine.explain import stage_name
 from attnlab.engine.mistakes import MISTAKES, attention
+from attnlab.engine.recorder import Call
+from attnlab.engine.rules import has_name
 from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable
@@ -102,6 +104,8 @@ class CodeExplorable(Explorable):
                 function(inputs | fixed)
             except Exception as error:  # the reader's code may raise anything: that is what is shown
                 stopped = _why(_named(tape), error)
+        for tensor in tape.tensors():
+            tape.version(tensor)  # it may have been written through another view, and not been used since
         self.tape = _named(tape)
         return _result(tape, {*self._inputs}, {*self.fixed}, stopped, self.axis_names)
 
@@ -318,12 +322,13 @@ def _result(
     stages: dict[str, dict[str, Any]] = {}
     hidden: dict[str, list[str]] = {}
     allowed: dict[str, Tensor] = {}
+    doubled = {_written_back(call) for call in tape.calls}
     for version in tape.versions():
         call = version.call
         if call is None:
             shown = version.name in inputs | fixed
         else:
-            shown = bool(call.spot.names or call.spot.returned)
+            shown = has_name(version) and version not in doubled
         if not shown or version.values.is_complex():  # two numbers in one cell can't be drawn
             continue
         title = stage_name(version)
@@ -372,6 +377,14 @@ def _result(
         tape=tape,
         stopped=stopped,
     )
+
+
+def _written_back(call: Call) -> Version | None:
+    """Of `x[0] += 1`, which writes into a view of x and then that view into x: x between the two."""
+    between = call.before(0) if call.name == "setitem" else None
+    if between is None or between.call is None or between.call.name != "shared storage":
+        return None
+    return between if between.call.args[-1] is call.args[2] else None
 
 
 def _masked(version: Version) -> Tensor | None:

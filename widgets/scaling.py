@@ -30,6 +30,7 @@ __all__ = ["ScalingExplorable"]
 _WIDTH = 64
 _D_KS = [2**i for i in range(13)]
 _HEADS = [2**i for i in range(7)]
+_MISTAKEN = ("weights", "entropy", "jacobian_norm")
 _TOLD = {
     "normal": "normal",
     "uniform": "uniform",
@@ -116,6 +117,10 @@ class ScalingExplorable(Explorable):
             "scaled": scores,
             "weights_raw": weights | {"title": "weights, not scaled"},
             "weights_scaled": weights | {"title": "weights, scaled"},
+            "scaled_mistake": scores | {"title": "scaled, mistake"},
+            "weights_mistake": weights | {"title": "weights, mistake"},
+            "entropy_mistake": number | {"title": "entropy, mistake"},
+            "jacobian_norm_mistake": number | {"title": "gradient size, mistake"},
             "entropy_raw": number | {"title": "entropy, not scaled"},
             "entropy_scaled": number | {"title": "entropy, scaled"},
             "jacobian_norm_raw": number | {"title": "gradient size, not scaled"},
@@ -142,10 +147,12 @@ class ScalingExplorable(Explorable):
             lambda: sample_queries_and_keys(self.distribution, self.seed, rho=self.rho),
         )
         heads = self.heads
-        roots = heads if self.model_width else 1
-        trace = scaling_trace(q, k, self.d_k, n_keys=self.n_keys, widths_under_root=roots)
-        setting = (self.distribution, self.seed, self.rho, self.n_keys, roots)
-        make_curve = partial(scaling_curve, q, k, _D_KS, n_keys=self.n_keys, widths_under_root=roots)
+        trace = scaling_trace(q, k, self.d_k, n_keys=self.n_keys)
+        wrong = None
+        if self.model_width:
+            wrong = scaling_trace(q, k, self.d_k, n_keys=self.n_keys, widths_under_root=heads)
+        setting = (self.distribution, self.seed, self.rho, self.n_keys)
+        make_curve = partial(scaling_curve, q, k, _D_KS, n_keys=self.n_keys)
         curve = partial(self._once, "curve", setting, make_curve)
         compared = compare_head_width(self.matrices()["raw"], _WIDTH, heads)
         self._curve = curve
@@ -156,8 +163,10 @@ class ScalingExplorable(Explorable):
             n: getattr(compared, n)
             for n in ("scaled_by_head", "weights_by_head", "scaled_by_model", "weights_by_model")
         }
+        if wrong is not None:
+            tensors |= {f"{n}_mistake": getattr(wrong, f"{n}_scaled") for n in _MISTAKEN}
+            tensors["scaled_mistake"] = wrong.scaled
         statistics, d_k = trace.statistics, self.d_k
-        root = f"√{d_k}" if roots == 1 else f"√({heads} · {d_k})"
         plots: dict[str, Plot] = {
             "scores": lambda: self._score_plot().drawn(statistics),
             "entropy": lambda: self._curves(setting, curve).entropy(d_k, trace),
@@ -166,16 +175,17 @@ class ScalingExplorable(Explorable):
         return Result(
             tensors=tensors,
             published={"trace": trace, "head_widths": compared},
-            checks=[(check, 0) for check in self._checks(trace)],
+            checks=[(check, 0) for check in self._checks(trace, wrong)],
             texts={
-                "scale": f"÷ {root}",
+                "scale": f"÷ √{d_k}",
+                "scale_mistake": f"÷ √({heads} · {d_k})",
                 "softmax": "softmax",
                 "heads": f"A model of width {_WIDTH} with {heads} head{'s' * (heads > 1)}: "
                 f"each head has {_WIDTH // heads}",
                 "head": f"÷ √{_WIDTH // heads}",
                 "model": f"÷ √{_WIDTH}",
             },
-            layout_blocks=self._blocks(narrow),
+            layout_blocks=self._blocks(narrow, wrong is not None),
             limits={"decimals": 8, "n_keys": 16},
             plots=plots,
         )
@@ -206,7 +216,7 @@ class ScalingExplorable(Explorable):
                 made = self._made[name] = (setting, make())
         return made[1]
 
-    def _checks(self, trace: ScalingTrace) -> list[Check]:
+    def _checks(self, trace: ScalingTrace, wrong: ScalingTrace | None) -> list[Check]:
         statistics = trace.statistics
         checks = [
             _variance(
@@ -228,9 +238,23 @@ class ScalingExplorable(Explorable):
             checks.append(_variance(claim, statistics.variance_raw, right, statistics.variance_error_raw))
         how = "sum of the scaled row of weights over key"
         checks.append(sums_to_one(trace.weights_scaled, "row sum 1", how))
+        if wrong is not None:
+            found = wrong.statistics
+            claim = "mistake: variance of the scaled scores is 1"
+            checks.append(_variance(claim, found.variance_scaled, 1, found.variance_error_scaled))
         return checks
 
-    def _blocks(self, narrow: bool) -> list[dict[str, Any]]:
+    def _blocks(self, narrow: bool, mistaken: bool) -> list[dict[str, Any]]:
+        wrong = [
+            {
+                "kind": "grids",
+                "items": [
+                    {"stage": "scaled_mistake", "operation": "scale_mistake"},
+                    {"stage": "weights_mistake", "operation": "softmax"},
+                    *({"stage": f"{n}_mistake"} for n in _MISTAKEN if n != "weights"),
+                ],
+            }
+        ]
         vectors = [{"kind": "grids", "items": [{"stage": "q"}, {"stage": "k"}]}] if narrow else []
         return [
             {"kind": "message"},
@@ -249,6 +273,7 @@ class ScalingExplorable(Explorable):
                     {"stage": "weights_scaled", "operation": "softmax"},
                 ],
             },
+            *(wrong if mistaken else []),
             {
                 "kind": "grids",
                 "items": [

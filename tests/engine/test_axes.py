@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab.engine import record
 from attnlab.engine.axes import axes_of, is_unnamed
@@ -97,6 +97,7 @@ CARRIED = {
     "torch.cat([x, x], 1)": "batch 1 width",
     "x.repeat_interleave(2, 1)": "batch 1 width",
     "F.pad(x, (0, 0, 1, 0))": "batch 1 width",
+    "F.pad(x, (1, -1))": "batch time 2",
     "x[x > 0]": "0",
     # reduced
     "x.sum(-1)": "batch time",
@@ -158,7 +159,7 @@ def names_of(expression: str, tensors: dict[str, tuple[Tensor, str]]) -> str:
     with record() as tape:
         for name, (tensor, axes) in tensors.items():
             tape.name(tensor, name, axes.split())
-        made = eval(expression, {"torch": torch, "F": F}, scope)
+        made = eval(expression, {"torch": torch, "F": F, "nn": nn}, scope)
     version = tape.version(made if isinstance(made, Tensor) else made[0])
     found = axes_of(version)
     assert len(found) == len(version.shape)
@@ -205,6 +206,25 @@ def test_axes_of_one_element(expression: str) -> None:
         ("torch.einsum('abc,abd->dc', x, x)", "width width′"),
         ("x[:, [1, 0, 2]]", "batch 1 width"),
         ("x.reshape(9, 3).reshape(3, 3, 3)", "0 1 width"),
+        # the first step alone looks like a whole axis
+        ("x[torch.tensor([0, 1, 1])]", "0 time width"),
+        ("x[:, [0, 1, 1]]", "batch 1 width"),
+        ("x.index_select(0, torch.tensor([0, 1, 1]))", "0 time width"),
+        ("x.gather(2, torch.tensor([0, 1, 1]).expand(3, 3, 3))", "batch time 2"),
+        ("x.gather(2, torch.tensor([[0, 1, 2], [0, 2, 1], [2, 1, 0]]).expand(3, 3, 3))", "batch time 2"),
+        ("x.take(torch.tensor([0, 1, 1]))", "0"),
+        ("x.sort(1)[0]", "batch 1 width"),
+        ("x.sort(descending=True)", "batch time 2"),
+        ("x.argsort(0)", "0 time width"),
+        ("x.topk(3, 1)", "batch 1 width"),
+        # calls that are not element by element, though they look so by their shapes
+        ("torch.cdist(x, x)", "0 1 2"),
+        ("torch.linalg.inv(x + torch.eye(3))", "0 1 2"),
+        ("torch.linalg.matmul(x, x)", "batch time width"),
+        ("torch.tensordot(x[0], x[1], ([1], [1]))", "0 1"),
+        ("nn.MultiheadAttention(3, 1, batch_first=True)(x, x, x)[1]", "0 1 2"),
+        ("torch.matmul(other=x, input=x.mT)", "batch width width′"),
+        ("x.clone().normal_()", "batch time width"),
     ],
 )
 def test_sizes_that_are_equal_by_chance(expression: str, names: str) -> None:

@@ -141,6 +141,8 @@ CALLS: dict[str, Callable[[], object]] = {
     "broadcast a number": lambda: torch.tensor(2.0) * X,
     "leading axes": lambda: CUBE + X[..., None],
     "by name": lambda: torch.div(input=X, other=Y),
+    "one by name": lambda: (torch.neg(input=X), torch.square(input=X), torch.logical_not(input=YES)),
+    "atleast of several": lambda: (torch.atleast_2d(X, V), torch.atleast_1d(V, V[0]), torch.atleast_2d(V, Y)),
     "floor division": lambda: torch.div(X, Y, rounding_mode="floor"),
     "true + true": lambda: YES + YES,
     "bool · bool": lambda: YES * YES,
@@ -265,7 +267,11 @@ CALLS: dict[str, Callable[[], object]] = {
     "rms_norm in half": lambda: [F.rms_norm((X * 1e-2).to(t), (3,)) for t in (torch.half, torch.bfloat16)],
     "embedding": lambda: (F.embedding(INTS.clamp(0, 2), M), F.embedding(torch.tensor(1), M, padding_idx=1)),
     "embedding that rescales": lambda: F.embedding(torch.tensor([1]), M.clone(), max_norm=0.1),
-    "torch.embedding": lambda: torch.embedding(M, torch.tensor([1, 0])),
+    "torch.embedding": lambda: (
+        torch.embedding(M, torch.tensor([1, 0])),
+        torch.embedding(INTS, torch.tensor([1, 0, 1])),
+        torch.embedding(indices=torch.tensor(1), weight=INTS),
+    ),
     "cross_entropy": lambda: [
         F.cross_entropy(X, torch.tensor([2, -100]), reduction=r) for r in ("mean", "sum", "none")
     ],
@@ -304,7 +310,6 @@ NO_RULE = {
     "cumsum": {"cumsum"},
     "softmax of a number": {"softmax"},
     "embedding that rescales": {"embedding"},
-    "torch.embedding": {"embedding"},
     "cross_entropy other forms": {"cross_entropy"},
     "cast that wraps": {"to"},
     "einsum of infinities": {"einsum"},
@@ -725,6 +730,42 @@ def test_a_copy_does_not_say_the_same_twice() -> None:
     # "1.5410 = 1.5410" would say nothing; where it came from is what there is to tell.
     assert found.text == f"X[0, 0] = {format_short(found.value)}"
     assert found.mathml.count("<mo>=</mo>") == 2
+
+
+def test_a_conversion_that_changes_the_number_says_so() -> None:
+    y = torch.tensor([70000.0, 0.5, 0.1])
+    with record() as tape:
+        tape.name(y, "y")
+        z = y.half()
+    assert explain(tape, z, (0,)).text == "float16(70000) = ∞"
+    assert [explain(tape, z, (i,)).text for i in (1, 2)] == ["y[1] = 0.5000", "y[2] = 0.1000"]
+    all_right(tape)
+
+
+def test_an_index_belongs_to_the_whole_expression() -> None:
+    with record() as tape:
+        tape.name(X, "X")
+        first = (X * 2)[0]
+        second = (X[0] + X[1])[1]
+    assert explain(tape, first, (0,)).text.startswith("(X * 2)[0, 0] = ")
+    assert "<mi>(X * 2)</mi>" in explain(tape, first, (0,)).mathml
+    assert explain(tape, second).text.startswith("(X[0] + X[1])[1] = ")
+
+
+def test_real_numbers_of_complex_ones_keep_their_value() -> None:
+    with record() as tape:
+        parts = torch.view_as_real(torch.view_as_complex(X[:, :2].contiguous()) * 1j)
+    found = explain(tape, parts, (0, 1))
+    assert found.value == parts[0, 1].item()
+    assert found.formula is None
+
+
+def test_a_place_is_of_whole_numbers() -> None:
+    with record() as tape:
+        y = X * 2
+    with pytest.raises(IndexError, match="expected whole numbers"):
+        explain(tape, y, (0.9, 0))
+    assert explain(tape, y, tuple(torch.tensor([1, 2]))).index == (1, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

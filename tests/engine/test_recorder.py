@@ -2,7 +2,10 @@
 
 import math
 import threading
+import warnings
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -200,6 +203,9 @@ def test_an_input_given_back_is_no_new_stage() -> None:
         (lambda x: ~(x > 0), "bitwise_not", False),
         (lambda x: (x > 0) & (x > 1), "bitwise_and", False),
         (lambda x: x.clip(0, 1), "clamp", False),
+        (lambda x: True & (x > 0), "bitwise_and", False),
+        (lambda x: torch.rand(2), "rand", False),
+        (lambda x: F.relu(inplace=True, input=x), "relu", True),
     ],
 )
 def test_names_of_calls(program: object, name: str, in_place: bool) -> None:
@@ -418,6 +424,36 @@ def test_a_new_tensor_at_an_old_address_is_not_known() -> None:
             tape.version(torch.zeros(3))
 
 
+def test_what_is_written_behind_the_tape() -> None:
+    """Bounds of slices and indices of NumPy are kept as they were; memory of NumPy is looked at again."""
+    x = torch.tensor([10.0, 20.0, 30.0])
+    before = torch.from_numpy(np.zeros(3, "float32"))
+    with record() as tape:
+        tape.name(x, "x")
+        start = torch.tensor(1)
+        tail = x[start:]
+        start += 1
+        places = np.array([0, 1])
+        taken = x[places]
+        places[0] = 2
+        numbers = np.zeros(3, "float32")
+        inside = torch.from_numpy(numbers)
+        first = inside + before + x
+        numbers[0] = 100
+        before.numpy()[0] = 5
+        second = inside + before + x
+        x.numpy()[1] = -1
+        third = x * 1
+    assert explain(tape, tail, (0,)).text == "x[1] = 20"
+    assert explain(tape, taken, (0,)).text == "x[0] = 10"
+    assert [explain(tape, t, (0,)).text for t in (first, second)] == ["0 + 10 = 10", "105 + 10 = 115"]
+    assert explain(tape, third, (1,)).text == "(−1) · 1 = −1"
+    for call in tape.calls:
+        for version in call.outputs:
+            found = explain(tape, version, (0,) * len(version.shape))
+            assert found.formula is None or found.formula.value() == found.value
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -437,6 +473,25 @@ def test_large_tensors_are_kept_by_reference() -> None:
     assert tape.version(part).kept.numel() == 3
     assert explain(tape, doubled, (7,)).text == "0 + 0 = 0"
     assert explain(tape, total, ()).value == 0
+
+
+def test_large_tensors_that_change_are_not_explained_with_other_numbers() -> None:
+    with record() as tape:
+        large = torch.ones(MAX_CLONED + 1)
+        doubled = large * 2
+        part = large[large > 0]
+        large.add_(-5)
+        other = large.sum()
+        turned = large.unsqueeze_(0) * 1
+    first = next(tape.versions())
+    for tensor, place in ((doubled, (0,)), (part, (2,)), (first, (0,))):
+        found = explain(tape, tensor, place)
+        assert found.formula is None
+        assert found.note == "more than 1,000,000 numbers are not copied, and these were changed since"
+    with pytest.raises(ValueError, match="no gradient"):
+        gradient(tape, doubled, (0,))
+    assert explain(tape, other).value == -4 * (MAX_CLONED + 1)
+    assert explain(tape, turned, (0, 7)).text == "(−4) · 1 = −4"
 
 
 def test_as_large_as_allowed_is_copied() -> None:
@@ -561,3 +616,66 @@ def test_special_numbers_are_kept() -> None:
         y = x * 1
     assert same(tape.version(y).values, y)
     assert math.copysign(1, tape.version(y).number((3,))) == -1
+
+
+# ---------------------------------------------------------------- what could not be recorded
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+
+    @torch.jit.script
+    def scripted(t: Tensor) -> Tensor:
+        return t * 2
+
+    @torch.jit.script
+    def scripted_in_place(t: Tensor) -> Tensor:
+        return t.mul_(2)
+
+
+class StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, t: Tensor) -> Tensor:
+        return t.round()
+
+    @staticmethod
+    def backward(ctx: object, slope: Tensor) -> Tensor:
+        return slope
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [torch.vmap(lambda row: row * 2), scripted, StraightThrough.apply, lambda t: scripted_in_place(t * 1)],
+)
+@pytest.mark.parametrize("many", [0, 5000])
+def test_what_is_made_unseen_is_no_input(unseen: Callable[[Tensor], Tensor], many: int) -> None:
+    """Also when Python's collector has run in between."""
+    x, given = torch.tensor([1.25, 2.5]), torch.ones(2)
+    with record() as tape:
+        y = unseen(x)
+        _ = [[i] for i in range(many)], [[i] for i in range(many)]
+        z = y * 3 + given
+        other = x * given
+    assert z.tolist() == (unseen(x) * 3 + 1).tolist()
+    assert explain(tape, given, (0,)).note == "an input: nothing computed it"
+    if tape.version(y).call is None:
+        assert explain(tape, y, (0,)).note.endswith("by something that was not recorded")
+    with pytest.raises(ValueError, match=r"no gradient: it depends on .* which was (made|changed) (by|in) "):
+        gradient(tape, z, (0,))
+    with pytest.raises(ValueError, match="no gradient"):
+        gradient(tape, y, (0,))
+    slopes = gradient(tape, other, (0,))
+    assert slopes[tape.version(x)].tolist() == [1, 0]
+    assert slopes[tape.version(given)].tolist() == [1.25, 0]
+
+
+def test_inputs_stay_inputs() -> None:
+    """What was there before, what learns, and what comes from outside of torch: no gradient is refused."""
+    x, before = torch.ones(2), torch.full((2,), 3.0)
+    with record() as tape:
+        learnt = nn.Parameter(torch.ones(2))
+        outside = torch.from_numpy(x.numpy() * 2)
+        y = x * before * learnt * outside
+        assert gradient(tape, y, (0,))[tape.version(before)].tolist() == [2, 0]  # also during the block
+    slopes = gradient(tape, y, (0,))
+    assert [slopes[tape.version(t)][0].item() for t in (x, before, learnt, outside)] == [6, 2, 6, 3]

@@ -24,6 +24,7 @@ from helpers.hand_written import HeadsInALoop, PackedAttention, in_place_attenti
 THIS = Path(__file__)
 X = torch.arange(1.0, 13.0).reshape(3, 4)
 ONES = torch.ones(2)
+WRITTEN = torch.zeros(2)
 
 
 def stages(program: Callable[[], object]) -> list[str]:
@@ -92,6 +93,15 @@ def in_place() -> None:
     F.relu(y, inplace=True)
     torch.add(X, 1, out=x)
     x.sub_(1).div_(2)
+
+
+def in_place_functions() -> None:
+    F.relu_(WRITTEN)
+    nn.init.constant_(WRITTEN, 2.0)
+    torch.sigmoid_(WRITTEN)
+    WRITTEN[0] += 1
+    WRITTEN.add_(1).mul_(2)
+    F.relu(inplace=True, input=WRITTEN)
 
 
 def branches() -> None:
@@ -195,6 +205,14 @@ def test_writing_keeps_the_name() -> None:
         "x[1:]", "x[1:]", "x", "y",
         "y", "x", "x", "x",
     ]  # fmt: skip
+
+
+def test_functions_in_place_write_their_argument_not_their_module() -> None:
+    assert stages(in_place_functions) == [
+        *("WRITTEN", "WRITTEN", "WRITTEN"),
+        *("WRITTEN[0]", "WRITTEN[0]", "WRITTEN", "WRITTEN"),
+        *("WRITTEN", "WRITTEN", "WRITTEN"),
+    ]
 
 
 def test_branches_and_walrus() -> None:

@@ -261,6 +261,36 @@ class TestWhatIsShown:
         assert notes == ["", *(f"line {line_with(f, text)}" for text in ("x *=", "y =", "y[0]", "y.clamp_"))]
         assert_explained(explorable)
 
+    def test_a_part_that_is_written_changes_the_whole_on_the_screen(self, x: Tensor) -> None:
+        def f(x: Tensor) -> Tensor:
+            s = x * 1
+            s[0] += 10
+            s[:, 0].mul_(100)
+            s.add_(1).mul_(5)
+            w = s * 2
+            w[:, 1].zero_()
+            return w
+
+        page = FrontEnd(explore(f, x))
+        assert titles(page.explorable) == ["x", "s", "s", "s", "s", "s", "w", "w"]
+        notes = [stage["note"] for stage in page.explorable.view.stages.values()]
+        lines = [
+            line_with(f, text) for text in ("x * 1", "+= 10", "s[:, 0]", "add_", "add_", "s * 2", "zero_")
+        ]
+        assert notes == ["", *(f"line {line}" for line in lines)]
+        states = keys_of(page.explorable, "s")
+        expected = [x, x.clone(), x.clone()]
+        expected[1][0] += 10
+        expected[2][0] += 10
+        expected[2][:, 0] *= 100
+        expected += [expected[2] + 1, (expected[2] + 1) * 5]
+        for key, right in zip(states, expected, strict=True):
+            assert page.numbers[key].tolist() == right.tolist()
+        made = keys_of(page.explorable, "w")
+        assert chosen(page, made[0], [0, 0])["operands"] == [[states[-1], [0, 0]]]
+        assert page.numbers[made[1]][:, 1].tolist() == [0] * len(x)  # never used again, and yet changed
+        assert_explained(page.explorable)
+
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
     def test_code_that_writes_into_its_arguments_does_not_drift(self, dtype: torch.dtype) -> None:
         def f(x: Tensor, n: Tensor) -> Tensor:

@@ -106,13 +106,14 @@ class TestCurve:
         page = open_scaling(d_k=2)
         for d_k in (4, 64, 100, 2):
             page.control("d_k", d_k)
-        page.control("heads", 8)  # under no root here
+        page.control("heads", 8)
+        page.control("model_width", True)  # the mistake stands beside it, and is on no curve
         page.text("raw", "3 1 2")
         assert not made  # no number waits for the curve: it is made when it is drawn or asked for
         assert page.explorable.curve.d_ks.shape == page.explorable.curve.entropy_raw.shape
         assert len(made) == 1
         for count, (name, value) in enumerate(
-            [("n_keys", 5), ("distribution", "signs"), ("seed", 2), ("model_width", True), ("heads", 2)], 2
+            [("n_keys", 5), ("distribution", "signs"), ("seed", 2), ("rho", 0.25)], 2
         ):
             page.control(name, value)
             assert page.explorable.curve.entropy_raw.isfinite().all()
@@ -141,13 +142,20 @@ class TestAssumptions:
         assert EXACT not in checks(page)
 
     def test_the_width_of_the_model_leaves_too_little(self, open_scaling: Open) -> None:
-        page = open_scaling(model_width=True, heads=4, d_k=16)
-        assert not checks(page)[SCALED]
-        assert checks(page)[CLAIM]
-        assert page.answer["texts"]["scale"] == "÷ √(4 · 16)"
-        assert page.numbers["variance_scaled"].item() == pytest.approx(1 / 4, rel=0.25)
-        page.control("heads", 1)  # one head is as wide as the model
+        page = open_scaling(heads=4, d_k=16)
+        right = page.numbers
+        page.control("model_width", True)
+        assert all(same_numbers(page.numbers[name], tensor) for name, tensor in right.items())
+        assert not checks(page)[f"mistake: {SCALED}"]
         assert checks(page)[SCALED]
+        assert checks(page)[CLAIM]
+        assert page.answer["texts"]["scale_mistake"] == "÷ √(4 · 16)"
+        shown = page.numbers
+        torch.testing.assert_close(shown["scaled_mistake"], shown["scaled"] / 2)
+        torch.testing.assert_close(shown["weights_mistake"], (shown["scaled"] / 2).softmax(0))
+        assert shown["entropy_mistake"] > shown["entropy_scaled"]
+        page.control("heads", 1)  # one head is as wide as the model
+        assert checks(page)[f"mistake: {SCALED}"]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,7 @@ def test_every_number_explains_itself(d_k: int, open_scaling: Open) -> None:
     assert {v for c in small for v in c.outputs} >= {
         versions[n] for n in ("scaled", "weights_raw", "jacobian_raw", "weights_by_model")
     }
-    faults, _ = examined(SimpleNamespace(calls=small))  # type: ignore[arg-type]
+    faults, _ = examined(SimpleNamespace(calls=small, settle=lambda: None))  # type: ignore[arg-type]
     assert faults == []
 
 

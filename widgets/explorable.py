@@ -80,7 +80,8 @@ class Explorable(Edited):
             raise
         self._history = History(self._undoable())
         self._ready = True
-        self._refresh()
+        if self._last is not None:  # computed once, above: code of a reader's own runs once for what is shown
+            self._show(self._last, None, stale=False)
         self.children = (self.bar, self.view)
         self.observe(self._on_trait, [*self._inputs, *self._switches, *self._options, "preset"])
         self.view.observe(self._on_view_request, "request")

@@ -1,14 +1,20 @@
 """`%%explore`: a notebook cell whose PyTorch code explains itself. Only notebooks, which run code anyway."""
 
 import ast
+import inspect
 import itertools
 import linecache
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from attnlab.engine import unrecorded
 from attnlab.widgets.code import CodeExplorable, explore
+from attnlab.widgets.read_only import ReadOnlyTensor
+from attnlab.widgets.snapshot import copied, names_in
 
 __all__ = ["load_ipython_extension"]
 
@@ -28,9 +34,11 @@ def explore_cell(cell: str, namespace: dict[str, Any], names: list[str]) -> Code
     """Runs `cell` as its notebook would and shows every tensor that it names.
 
     `names` are the tensors that can be edited; without any, all floating-point tensors of `namespace` that
-    the cell reads before it assigns them. The variables of the cell are there afterwards, as after any cell.
+    the cell reads before it assigns them. The variables of the cell are there afterwards, as after any cell:
+    the notebook has the values that the screen shows first. A run after an edit starts from the namespace as
+    it was before the cell, with copies of its tensors and plain containers, and leaves the notebook alone.
 
-    Raises `ValueError` for a name that is no tensor, `SyntaxError` for a cell that is no Python.
+    Raises `ValueError` for a name that is no tensor or comes twice, `SyntaxError` for what is no Python.
     """
     file = f"<explore {next(_numbers)}>"
     tree = ast.parse(cell, file)
@@ -41,6 +49,9 @@ def explore_cell(cell: str, namespace: dict[str, Any], names: list[str]) -> Code
             raise ValueError(
                 f"%%explore {name}: expected a tensor of this notebook, got {namespace.get(name)!r:.60}"
             )
+    twice = next((name for name in names if names.count(name) > 1), "")
+    if twice:
+        raise ValueError(f"%%explore {' '.join(names)}: expected each name once, got {twice} several times")
     chosen = names or [
         name
         for name in _read_first(tree)
@@ -54,26 +65,63 @@ def explore_cell(cell: str, namespace: dict[str, Any], names: list[str]) -> Code
     return explore(_runner(code, namespace, chosen), *(namespace[name] for name in chosen))
 
 
-def _runner(code: Any, namespace: dict[str, Any], chosen: list[str]) -> Callable[..., Any]:
-    """The cell as a function of the chosen tensors. Its first run leaves its variables in the notebook."""
+def _runner(code: CodeType, namespace: dict[str, Any], chosen: list[str]) -> Callable[..., Any]:
+    """The cell as a function of the chosen tensors. Its first run leaves its variables in the notebook.
+
+    Every later run finds the names of the cell as they were before the first one, and the notebook finds
+    its own again after it.
+    """
+    names = names_in(code, namespace)
+    before = copied({name: namespace[name] for name in names & namespace.keys()})
     runs = itertools.count()
 
     def run(given: Mapping[str, Tensor]) -> None:
-        scope = {**namespace, **given}
+        if next(runs) == 0:
+            own = {name: namespace[name] for name in given}
+            try:
+                _execute(code, namespace, given)
+            finally:
+                _give_back(namespace, own, given)
+            return
+        now = dict(namespace)
         try:
-            exec(code, scope)
+            for name in names & namespace.keys():
+                del namespace[name]
+            _execute(code, namespace, {**copied(before), **given})
         finally:
-            if next(runs) == 0:
-                made = {name: value for name, value in scope.items() if name != "__builtins__"}
-                # The inputs were copies; the notebook keeps its own, unless the cell assigned new ones.
-                namespace.update({n: value for n, value in made.items() if value is not given.get(n)})
+            namespace.clear()
+            namespace.update(now)
 
-    # `explore` reads the names of the arguments from the signature, so the function gets one that says them.
-    arguments = ", ".join(chosen)
-    scope: dict[str, Any] = {"run": run}
-    exec(f"def cell({arguments}):\n    return run(dict({', '.join(f'{n}={n}' for n in chosen)}))", scope)
-    function: Callable[..., Any] = scope["cell"]
-    return function
+    def cell(*tensors: Tensor) -> None:
+        return run(dict(zip(chosen, tensors, strict=True)))
+
+    # `explore` reads the names of the arguments from the signature.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    cell.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in chosen])  # type: ignore[attr-defined]
+    return cell
+
+
+def _execute(code: CodeType, namespace: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Runs the cell in the notebook's own namespace, so that functions of other cells see what it assigns."""
+    namespace.update(given)
+    had_builtins = "__builtins__" in namespace
+    try:
+        exec(code, namespace)
+    finally:
+        if not had_builtins:
+            namespace.pop("__builtins__", None)
+
+
+def _give_back(namespace: dict[str, Any], own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """The notebook's own tensors in place of the copies that the cell was given and may have written into."""
+    with unrecorded(), torch.no_grad():
+        for name, copy in given.items():
+            tensor = own[name]
+            if copy._version or not torch.equal(copy, tensor):
+                if copy.shape != tensor.shape or isinstance(tensor, ReadOnlyTensor):
+                    continue
+                tensor.copy_(copy)
+            namespace.update({other: tensor for other, value in namespace.items() if value is copy})
 
 
 def _read_first(tree: ast.Module) -> list[str]:

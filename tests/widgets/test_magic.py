@@ -102,6 +102,10 @@ class TestInputs:
         assert f"%%explore {name}: expected a tensor of this notebook" in str(error)
         assert "y" not in shell.names
 
+    def test_a_name_that_comes_twice(self, shell: Shell) -> None:
+        error = shell.refused("%%explore x x\ny = x * 2\n")
+        assert str(error) == "%%explore x x: expected each name once, got x several times"
+
     def test_a_cell_without_tensors(self, shell: Shell) -> None:
         error = shell.refused("%%explore\na = 1 + 1\n")
         assert type(error) is ValueError
@@ -138,6 +142,54 @@ class TestTheCell:
         assert torch.equal(shell.names["y"], kept)
         assert shell.names["z"] == "mine"
         assert shell.names["x"][0, 0] == 1
+
+    @pytest.mark.parametrize(
+        ("cell", "made"),
+        [
+            ("bias = bias / 2\nz = x + bias", "z"),
+            ("bias += 1\nz = x + bias", "z"),
+            ("count = count + 1\nz = x * count", "z"),
+            ("kept.append(x * len(kept))\nz = kept[-1] + 0", "z"),
+            ("rest['n'].append(1)\nz = x * len(rest['n'])", "z"),
+            ("row[0] = 0\nz = x * bias.sum()", "z"),  # a view of bias
+            ("x *= 2\nz = x + 1", "z"),
+            ("note()\nz = x * len(kept)", "z"),
+            ("count = 7\nz = times(x) + 0", "z"),
+        ],
+    )
+    def test_every_run_starts_from_what_was_there_before(self, cell: str, made: str, shell: Shell) -> None:
+        """Notebook and screen agree, and an edit doesn't go on where the last run stopped."""
+        shell.run(
+            "bias = torch.tensor([8.0, 6.0]).double()\nrow = bias[:1]\ncount = 3\nkept = [1]\n"
+            "rest = {'n': [1]}\ndef note():\n    kept.append(1)\ndef times(a):\n    return a * count\n"
+        )
+        page = FrontEnd(shell.explore(cell, "x"))
+        shown = tensor(page.explorable, made).clone()
+        assert torch.equal(shell.names[made], shown)
+        notebook = {name: str(shell.names[name]) for name in ("x", "bias", "row", "count", "kept", "rest")}
+        for number in (9, 1):
+            page.value("x", [0, 0], number)
+        assert page.answer["state"] == "ready"
+        assert torch.equal(tensor(page.explorable, made), shown)
+        assert notebook == {name: str(shell.names[name]) for name in notebook}
+
+    def test_what_a_cell_writes_into_its_input_is_in_the_notebook(self, shell: Shell) -> None:
+        own = shell.names["x"]
+        shell.explore("x += 1\nsame = x")
+        assert own[0].tolist() == [2, 3]
+        assert shell.names["x"] is shell.names["same"] is own
+
+    def test_a_cell_runs_once_for_what_it_shows(
+        self, shell: Shell, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shell.explore("print('it ran')\ny = x * 2")
+        assert capsys.readouterr().out.count("it ran") == 1
+
+    def test_an_input_may_be_called_run(self, shell: Shell) -> None:
+        shell.run("run = x * 2\nnext = x")
+        page = FrontEnd(shell.explore("y = run + next"))
+        assert page.answer["state"] == "ready"
+        assert titles(page.explorable) == ["run", "next", "y"]
 
     def test_the_line_that_ran(self, shell: Shell) -> None:
         page = FrontEnd(shell.explore(f"# a comment\n\n{CELL}"))

@@ -2,6 +2,7 @@
 
 import inspect
 import linecache
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -400,11 +401,23 @@ def _masked(version: Version) -> Tensor | None:
         fresh = version.values.isneginf() if version.values.is_floating_point() else None
         if before is None or fresh is None or not fresh.any():
             return fresh
+        if call.name in ("add", "sub"):
+            fresh = fresh & _added_infinity(call, before)
         earlier = _masked(before)
         return fresh & (before.values.isfinite() | (earlier if earlier is not None else fresh.new_zeros(())))
     if call.name in ("softmax", "contiguous", "clone", "detach") and call.inputs:
         return _masked(call.inputs[0])
     return None
+
+
+def _added_infinity(call: Call, before: Version) -> Tensor:
+    """Where the other term of a sum is itself infinite: else the sum has overflowed."""
+    for value in (*call.args[:2], call.kwargs.get("other")):
+        if isinstance(value, Version) and value is not before:
+            return value.values.isinf()
+        if isinstance(value, float):
+            return torch.tensor(math.isinf(value))
+    return torch.tensor(False)
 
 
 def _drawable(values: Tensor) -> Tensor:

@@ -241,6 +241,28 @@ class TestWhatIsShown:
         axes = {stage["title"]: stage["axes"] for stage in explorable.view.stages.values()}
         assert axes == {"x": ["time", "width"], "scores": ["query", "key"], "weights": ["query", "key"]}
 
+    @pytest.mark.parametrize(
+        ("code", "masked"),
+        [
+            (lambda x: x + x, False),
+            (lambda x: x - 60000, False),
+            (lambda x: x - x.abs(), False),
+            (lambda x: x + torch.tensor([-math.inf, 0]).half(), True),
+            (lambda x: x - torch.tensor([math.inf, 0]).half(), True),
+            (
+                lambda x: x + torch.zeros(1, 2).half().masked_fill(torch.tensor([True, False]), -math.inf),
+                True,
+            ),
+            (lambda x: (x + x) + torch.tensor([0.0, -math.inf]).half(), False),
+        ],
+    )
+    def test_an_overflow_is_no_mask(self, code: Callable[[Tensor], Tensor], masked: bool) -> None:
+        explorable = explore(code, torch.tensor([[-60000.0, 1.0]]).half())
+        stage = explorable.view.stages[keys_of(explorable, "returned")[-1]]
+        assert tensor(explorable, "returned")[0, 0] == -math.inf
+        allowed = explorable._last.tensors.get(stage.get("masked", ""))  # type: ignore[union-attr]
+        assert (allowed is not None and not allowed[0, 0]) is masked
+
     def test_in_place_changes_are_stages_of_their_own(self, x: Tensor) -> None:
         def f(x: Tensor) -> Tensor:
             x *= 2

@@ -52,13 +52,16 @@ def row_sums(trace: AttentionTrace) -> Check:
     return replace(sums_to_one(trace.weights, name, how, rows), stage="weights")
 
 
-def sums_to_one(weights: Tensor, name: str, how: str, rows: Tensor | None = None) -> Check:
+def sums_to_one(
+    weights: Tensor, name: str, how: str, rows: Tensor | None = None, *, eps: float | None = None
+) -> Check:
     """Largest |Σ weights − 1| over the last axis, added up in float64.
 
-    `rows` is True for the rows that count, by default all. The bound is rounding: keys · eps of the dtype.
+    `rows` is True for the rows that count, by default all. The bound is rounding: keys · `eps`, by default that
+    of the dtype.
     """
     away = (weights.double().sum(dim=-1) - 1).abs()
-    bound = weights.shape[-1] * torch.finfo(weights.dtype).eps
+    bound = weights.shape[-1] * (torch.finfo(weights.dtype).eps if eps is None else eps)
     return Check(name, largest(away if rows is None else away[rows]), bound, how)
 
 

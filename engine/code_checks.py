@@ -28,10 +28,15 @@ def check_code(tape: Tape) -> list[Check]:
         if softmax is None:
             continue
         weights = mix.inputs[0]
-        found.append(_row_sums(weights, softmax))
         scores = _scores_behind(softmax)
         scale = _scale(scores, softmax) if scores is not None else None
-        if scale is not None:
+        attends = scores is not None and (
+            _multiplies_keys(scores) or _is_masked(softmax) or (scale is not None and scale.holds)
+        )
+        sums = _row_sums(weights, softmax)
+        if attends or sums.holds:  # what only looks like attention may have other sums by design
+            found.append(sums)
+        if scale is not None and attends:
             found.append(scale)
         merged = _merged_after(tape, mix)
         stay = _positions_stay(merged, mix.outputs[0]) if merged is not None else None
@@ -67,6 +72,74 @@ def _main(call: Call) -> Version:
     return max(call.inputs, key=lambda v: (v.values.is_floating_point(), v.values.numel()))
 
 
+def _multiplies_keys(scores: Call) -> bool:
+    """Is this surely a product of queries with keys, and not with a matrix of weights, as in a router?
+
+    Keys are transposed for it, h @ gate isn't. A transposed weight (`h @ gate.T`) looks the same, but it has no
+    leading axes, or other ones than the left side, and comes from no product itself.
+    """
+    left, right = scores.inputs[:2]
+    if sum(_swaps(call) for call in _chain(right)) % 2 == 0:
+        return False
+    leading = list(zip(reversed(left.shape[:-2]), reversed(right.shape[:-2]), strict=False))
+    batched = any(keys > 1 or queries == keys for queries, keys in leading)
+    own = all(keys in (1, queries) for queries, keys in leading) and batched
+    return own or _root(left) is _root(right) or _comes_from_a_product(right)
+
+
+def _is_masked(softmax: Call) -> bool:
+    """Is something set to −∞ on the way from the product to the softmax?"""
+    for call in _chain(softmax.inputs[0]):
+        if call.name == "matmul":
+            return False
+        if call.name in ("masked_fill", "where") and bool(call.outputs[0].values.isneginf().any()):
+            return True
+    return False
+
+
+def _swaps(call: Call) -> bool:
+    """Does a call exchange the last two axes?"""
+    shape = call.outputs[0].shape if call.outputs else ()
+    if len(shape) < 2 or call.name in CASTS or not is_move(call, 0):
+        return False
+    if call.name in ("mT", "mH"):
+        return True
+    if call.name == "transpose":
+        axes = {argument(call, i, f"dim{i - 1}", -i) % len(shape) for i in (1, 2)}
+        return axes == {len(shape) - 2, len(shape) - 1}
+    if min(shape[-2:]) < 2:  # an axis of one has no step to tell it by
+        return False
+    positions = traced(call)[1][0]
+    if positions.shape != shape:
+        return False
+    first = positions[(0,) * len(shape[:-2])]
+    return bool(abs(first[1, 0] - first[0, 0]) < abs(first[0, 1] - first[0, 0]))
+
+
+def _root(version: Version) -> Version:
+    """The tensor that another one is, only moved, cast or changed element by element."""
+    for call in _chain(version):
+        if call.name in _ELEMENTWISE:
+            version = _main(call)
+    return version
+
+
+_PRODUCTS = frozenset("matmul linear einsum addmm baddbmm embedding conv1d conv2d".split())
+
+
+def _comes_from_a_product(version: Version) -> bool:
+    waiting, seen = [version], set()
+    while waiting:
+        call = waiting.pop().call
+        if call is None or id(call) in seen:
+            continue
+        if call.name in _PRODUCTS:
+            return True
+        seen.add(id(call))
+        waiting += call.inputs
+    return False
+
+
 def _row_sums(weights: Version, softmax: Call) -> Check:
     """Σ over the axis that is multiplied with the values, 1 in every row that has a key."""
     drops = [c for c in _chain(weights) if c.name == "dropout" and argument(c, 2, "training", True)]
@@ -77,8 +150,12 @@ def _row_sums(weights: Version, softmax: Call) -> Check:
     if shares.shape == shown.shape:  # a row of NaN had no key, also when it was set to 0 afterwards
         without_key = without_key | shares.sum(dim=-1).isnan()
     where = softmax.spot.line
+    # Rounded once, numbers stay so: the softmax may have had fewer digits than what is made of it.
+    kept = [shown, *(call.outputs[0] for call in _chain(shown))]
+    kept = kept[: next((i for i, v in enumerate(kept) if v.call is softmax), 0) + 1]
+    eps = max(torch.finfo(v.values.dtype).eps for v in kept if v.values.is_floating_point())
     how = f"sums of the weights along the axis that meets the values; the softmax is in line {where}"
-    return sums_to_one(shown.values, "each query's weights sum to 1", how, ~without_key)
+    return sums_to_one(shown.values, "each query's weights sum to 1", how, ~without_key, eps=eps)
 
 
 def _scale(scores: Call, softmax: Call) -> Check | None:
@@ -128,8 +205,10 @@ def _merged_after(tape: Tape, mix: Call) -> list[Call] | None:
         if moved and call.outputs[0].values.numel() == last.values.numel():
             last = call.outputs[0]
             moves.append(call)
-    few = len(last.shape) < len(mix.outputs[0].shape) and len(last.shape) >= 2
-    return moves if few else None
+    heads = mix.outputs[0].shape
+    few = 2 <= len(last.shape) < len(heads)
+    # Merged heads stand side by side in a row; where rows are as long as before, other axes were merged.
+    return moves if few and last.shape[-1] > heads[-1] else None
 
 
 def _positions_stay(moves: list[Call], heads: Version) -> Check | None:

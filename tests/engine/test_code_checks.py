@@ -209,8 +209,66 @@ class TestRightCodeFailsNothing:
         q, k, v = (tensor.half() for tensor in qkv)
         assert verdicts(lambda: (q @ k.mT / 2).float().softmax(-1).half() @ v) == {SUMS: True, scale(): True}
 
+    @pytest.mark.parametrize("cast", [torch.float32, torch.bfloat16], ids=str)
+    def test_softmax_in_fewer_digits_than_the_values(self, cast: torch.dtype, qkv: QKV) -> None:
+        q, k, v = qkv
+        assert verdicts(lambda: F.softmax(q @ k.mT / 2, dim=-1, dtype=cast).to(q.dtype) @ v) == {
+            SUMS: True,
+            scale(): True,
+        }
+        assert verdicts(lambda: (q @ k.mT / 2).to(cast).softmax(-1).double().clone() @ v) == {
+            SUMS: True,
+            scale(): True,
+        }
+
+    @pytest.mark.parametrize("experts", [2, T, D])
+    @pytest.mark.parametrize("leading", [(), (B,), (B, H)])
+    def test_a_product_with_weights_is_no_score(self, experts: int, leading: tuple[int, ...]) -> None:
+        """A router, a soft embedding, linear attention: rows that sum to 1, but no queries and keys."""
+        h, gate, out = torch.randn(*leading, T, D), torch.randn(D, experts), torch.randn(experts, D)
+        w_q, w_k, w_v = torch.randn(3, D, D)
+
+        def router() -> Tensor:
+            return (h @ gate).softmax(-1) @ out
+
+        def as_in_linear() -> Tensor:
+            return (h @ gate.mT.contiguous().mT).softmax(-1) @ out
+
+        def soft_embedding() -> Tensor:
+            return (h @ out.T).softmax(-1) @ out
+
+        def linear_attention() -> Tensor:
+            q, k, v = h @ w_q, h @ w_k, h @ w_v
+            return q.softmax(-1) * D**-0.5 @ (k.softmax(-2).mT @ v)
+
+        def best_two() -> Tensor:
+            shares = (h @ gate).softmax(-1)
+            return shares.masked_fill(shares < shares.topk(1).values, 0) @ out
+
+        for program in (router, as_in_linear, soft_embedding, linear_attention, best_two):
+            assert set(verdicts(program).items()) <= {(SUMS, True)}, program.__name__
+
+    def test_axes_in_one_without_the_heads(self) -> None:
+        """As many heads as positions: the axis of the heads is not the one of the positions."""
+        q, k, v = torch.randn(3, B, T, T, D)
+        found = verdicts(lambda: ((q @ k.mT / 2).softmax(-1) @ v).transpose(1, 2).flatten(0, 1))
+        assert found == {SUMS: True, scale(): True}
+
 
 class TestWrongCodeFails:
+    def test_without_leading_axes(self) -> None:
+        """Two axes only: keys that were projected, that are the queries, or that are masked are surely keys."""
+        x, w_q, w_k = torch.randn(T, D), torch.randn(D, D), torch.randn(D, D)
+        assert verdicts(lambda: ((x @ w_q) @ (x @ w_k).T).softmax(-1) @ x) == {SUMS: True, scale(): False}
+        assert verdicts(lambda: (x @ x.T).softmax(-1) @ x) == {SUMS: True, scale(): False}
+        one, two = torch.randn(2, B, 1, D)  # a single key, which has no step from one to the next
+        assert verdicts(lambda: (one @ two.transpose(1, 2)).softmax(-1) @ one) == {SUMS: True, scale(): False}
+        q, k, v = torch.randn(3, T, D)
+        assert verdicts(lambda: (q @ k.T).masked_fill(future(), -torch.inf).softmax(-1) @ v) == {
+            SUMS: True,
+            scale(): False,
+        }
+
     @pytest.mark.parametrize("factor", [1.0, 1 / D, D**0.5, (H * D) ** -0.5, -(D**-0.5)])
     @pytest.mark.parametrize("before", [True, False])
     def test_other_factors(self, factor: float, before: bool, qkv: QKV) -> None:

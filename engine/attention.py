@@ -1,7 +1,9 @@
 """Scaled dot-product attention, one step a line, every step kept."""
 
 import math
+import sys
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Bool, Float
@@ -72,8 +74,9 @@ def attend(
     elif drop_p:
         raise ValueError(f"keep: expected the dropout mask that goes with drop_p {drop_p}, got none")
 
-    if not math.isfinite(scale):
-        raise ValueError(f"scale: expected True, False or a finite factor, got {scale}")
+    # A boolean of NumPy or a tensor would count as the factor 1 or 0.
+    if not isinstance(scale, Real) or not abs(scale) <= sys.float_info.max:
+        raise ValueError(f"scale: expected True, False or a finite factor, got {scale!r:.60}")
 
     d_k = q.shape[-1]
     factor = (1 / math.sqrt(d_k) if scale else 1.0) if isinstance(scale, bool) else scale

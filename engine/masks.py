@@ -97,8 +97,13 @@ def from_ignored(ignored: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
 def to_additive(
     allowed: Bool[Tensor, "*shape"], dtype: torch.dtype = torch.float64
 ) -> Float[Tensor, "*shape"]:
-    """As a float mask to be added to the scores: 0 where allowed, −∞ where not."""
+    """As a float mask to be added to the scores: 0 where allowed, −∞ where not.
+
+    Raises `ValueError` for a `dtype` that has no −∞: as a boolean it would be True where not allowed.
+    """
     _require_bool(allowed, "allowed")
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(f"dtype: expected a floating-point dtype, which has −∞, got {dtype}")
     return torch.zeros(allowed.shape, dtype=dtype).masked_fill(~allowed, -torch.inf)
 
 

@@ -3,7 +3,9 @@
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -630,3 +632,15 @@ def test_a_factor_that_is_no_number_is_refused(scale):
     matrix = torch.ones(2, 2, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"scale: .*finite.* got"):
         attend(matrix, matrix, matrix, scale=scale)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [np.True_, np.False_, torch.tensor(True), torch.tensor(0.5), None, "1", 1j, math.nan, -math.inf, 10**400],
+)
+def test_a_scale_is_a_boolean_of_python_or_a_finite_number(scale: Any) -> None:
+    """NumPy's True would be the factor 1, and not 1/√d_k."""
+    q = torch.ones(2, 4)
+    with refused("scale: expected True, False or a finite factor, got"):
+        attend(q, q, q, scale=scale)
+    assert attend(q, q, q, scale=np.float64(0.5)).scale == 0.5

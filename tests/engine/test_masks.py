@@ -246,6 +246,11 @@ class TestConverters:
         assert added.dtype == dtype
         assert added.flatten().tolist() == [0.0 if c else -torch.inf for c in masks[0].flatten().tolist()]
 
+    @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.complex64, float, None])
+    def test_to_additive_needs_a_dtype_with_an_infinity(self, dtype: object) -> None:
+        with refused("dtype: expected a floating-point dtype", f"got {dtype}"):
+            to_additive(causal(2), dtype)  # type: ignore[arg-type]
+
     def test_to_additive_and_boolean_mask_are_the_same_to_torch(self) -> None:
         inputs = tensors(Sizes((2, 3), 5, 7, 4, 6))
         mask = masks_with_a_key((2, 3, 5, 7))

@@ -57,8 +57,8 @@ def sums_to_one(
 ) -> Check:
     """Largest |Σ weights − 1| over the last axis, added up in float64.
 
-    `rows` is True for the rows that count, by default all. The bound is rounding: keys · `eps`, by default that
-    of the dtype.
+    `rows` is True for the rows that count, by default all. The bound is rounding: keys · `eps`, by default
+    that of the dtype.
     """
     away = (weights.double().sum(dim=-1) - 1).abs()
     bound = weights.shape[-1] * (torch.finfo(weights.dtype).eps if eps is None else eps)

@@ -75,7 +75,7 @@ def _main(call: Call) -> Version:
 def _multiplies_keys(scores: Call) -> bool:
     """Is this surely a product of queries with keys, and not with a matrix of weights, as in a router?
 
-    Keys are transposed for it, h @ gate isn't. A transposed weight (`h @ gate.T`) looks the same, but it has no
+    Keys are transposed for it, h @ gate isn't. A transposed weight (`h @ gate.T`) looks the same, but has no
     leading axes, or other ones than the left side, and comes from no product itself.
     """
     left, right = scores.inputs[:2]

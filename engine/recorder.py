@@ -15,7 +15,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -251,7 +251,9 @@ class Tape(TorchFunctionMode):
             # What torch does inside, where we wouldn't see it: `q, k, v = x`, `for row in x`.
             return iter(self.__torch_function__(Tensor.unbind, types, args))
         # A recorder around this one must see the call, not what is done here to remember it.
-        quiet = torch._C.DisableTorchFunction if torch._C._len_torch_function_stack() else nullcontext
+        # A tensor of another class is looked at as it is, not as its class shows itself.
+        around = torch._C._len_torch_function_stack()
+        quiet = torch._C.DisableTorchFunction if around else torch._C.DisableTorchFunctionSubclass
         with quiet():
             noted_args = tuple([self._note(value) for value in args])
             noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}

@@ -10,6 +10,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from attnlab.engine import Trace, unrecorded
 
+_REFUSAL = (
+    "this tensor is shown on the screen and can't be changed in place; "
+    "assign a new one (explorable.q = …), or work on a copy: tensor.clone()"
+)
+# Ways to the memory itself: they get a copy of it.
+_MEMORY = frozenset("numpy __array__ __dlpack__ untyped_storage storage _typed_storage".split())
+
 __all__ = ["ReadOnlyTensor", "read_only", "read_only_trace"]
 
 
@@ -20,8 +27,8 @@ class ReadOnlyTensor(Tensor):
     """A tensor whose in-place changes are refused: `w.q[0, 0] = 5` raises instead of being ignored.
 
     A widget can't notice a change inside a tensor, so the screen would go on showing the old number.
-    Results of computations are ordinary tensors; views of it (`w.q[0]`) are read-only too, and NumPy
-    gets a copy.
+    Results of computations are ordinary tensors; views of it (`w.q[0]`) are read-only too. NumPy,
+    and whoever else asks for its memory (`untyped_storage()`, DLPack), gets a copy.
     """
 
     @classmethod
@@ -41,10 +48,7 @@ class ReadOnlyTensor(Tensor):
                 return found
         written = [args[0]] if args and (_writes(name) or kwargs.get("inplace")) else []
         if any(isinstance(tensor, cls) for tensor in tree_leaves([*written, kwargs.get("out")])):
-            raise TypeError(
-                "this tensor is shown on the screen and can't be changed in place; "
-                "assign a new one (explorable.q = …), or work on a copy: tensor.clone()"
-            )
+            raise TypeError(_REFUSAL)
         storages: set[int] = set()
 
         def opened(value: Any) -> Any:
@@ -54,7 +58,7 @@ class ReadOnlyTensor(Tensor):
             return value
 
         args, kwargs = tree_map(opened, (tuple(args), kwargs))
-        if name in ("numpy", "__array__", "__dlpack__"):
+        if name in _MEMORY:
             args = (args[0].clone(), *args[1:])
         result = func(*args, **kwargs)
 
@@ -65,11 +69,21 @@ class ReadOnlyTensor(Tensor):
 
         return tree_map(protect, result)
 
+    # Two that torch doesn't send through `__torch_function__`.
+
+    def set_(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: it would give this tensor another memory."""
+        raise TypeError(_REFUSAL)
+
+    def as_subclass(self, cls: Any) -> Any:
+        """A copy of another class, which may be changed."""
+        return self.clone().as_subclass(cls)
+
 
 def plain(tensor: Tensor) -> Tensor:
     """The same numbers as an ordinary tensor, for code of ours that only reads: no call is intercepted."""
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.as_subclass(Tensor)
+        return Tensor.as_subclass(tensor, Tensor)
 
 
 def read_only(tensor: Tensor) -> ReadOnlyTensor:

@@ -257,7 +257,7 @@ class TestRightCodeFailsNothing:
 
 class TestWrongCodeFails:
     def test_without_leading_axes(self) -> None:
-        """Two axes only: keys that were projected, that are the queries, or that are masked are surely keys."""
+        """Two axes only: keys that were projected, are the queries, or are masked are surely keys."""
         x, w_q, w_k = torch.randn(T, D), torch.randn(D, D), torch.randn(D, D)
         assert verdicts(lambda: ((x @ w_q) @ (x @ w_k).T).softmax(-1) @ x) == {SUMS: True, scale(): False}
         assert verdicts(lambda: (x @ x.T).softmax(-1) @ x) == {SUMS: True, scale(): False}

@@ -72,6 +72,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "as_strided": lambda w: w.as_strided((1,), (1,)).zero_(),
     "to": lambda w: w.to(torch.float64).zero_(),
     "contiguous": lambda w: w.contiguous().zero_(),
+    "set_": lambda w: w.set_(ones()),
     "bits": lambda w: w.view(torch.int64).zero_(),
 }  # fmt: skip
 
@@ -111,6 +112,8 @@ def test_plus_equals_makes_a_new_tensor(w: ReadOnlyTensor) -> None:
         lambda w: copy.copy(w.clone()),
         lambda w: copy.deepcopy(w),
         lambda w: torch.tensor(w.tolist()),
+        lambda w: w.as_subclass(Tensor),
+        lambda w: w.mT.as_subclass(torch.nn.Parameter).detach(),
     ],
 )
 def test_copies_are_free(taken: Callable[[Any], Any], w: ReadOnlyTensor) -> None:
@@ -118,6 +121,16 @@ def test_copies_are_free(taken: Callable[[Any], Any], w: ReadOnlyTensor) -> None
     copied[...] = 9
     assert (np.asarray(copied) == 9).all()
     assert w.tolist() == ORIGINAL
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("storage", [lambda w: w.untyped_storage(), lambda w: w.storage()])
+def test_the_memory_itself_is_a_copy(storage: Callable[[Any], Any]) -> None:
+    explorable = AttentionExplorable()
+    for tensor in (explorable.q, explorable.trace.weights, explorable.trace.weights[1]):
+        before = tensor.tolist()
+        storage(tensor).fill_(0)
+        assert tensor.tolist() == before
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,9 @@ def parse_matrix(
             f"{name}: expected at most {max_rows} rows of {max_columns} numbers, "
             f"got {len(text):,} characters of text"
         )
+    brackets = text.count("[")
+    if brackets > 2 * max_rows + 8:  # far more than one for each row, so that nobody has to wait for the rest
+        raise MatrixError(f"{name}: expected at most {max_rows} rows in brackets, got {brackets:,} brackets")
     rows = [_cells(line) for line in _lines(text, name)]
     if not rows:
         raise MatrixError(f"{name} is empty: expected at least one row of numbers")
@@ -106,6 +109,12 @@ def parse_matrices(
         raise MatrixError(
             f"{name}: expected at most {max_matrices} × {max_rows} × {max_columns} numbers, "
             f"got {len(text):,} characters of text"
+        )
+    brackets = text.count("[")
+    if brackets > max_matrices * (2 * max_rows + 8):
+        raise MatrixError(
+            f"{name}: expected at most {max_matrices} × {max_rows} rows in brackets, "
+            f"got {brackets:,} brackets"
         )
     parts = _matrices(text) or [""]
     if len(parts) > max_matrices:

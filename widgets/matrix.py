@@ -1,10 +1,13 @@
 """The trait of an editable matrix: one place that validates, stores and hands out its tensor."""
 
 import math
+import warnings
 from typing import Any
 
+import numpy as np
 import torch
 import traitlets
+from numpy.exceptions import ComplexWarning
 from torch import Tensor
 
 from attnlab.engine import MatrixError, format_number, parse_matrices, parse_matrix, require_in_range
@@ -66,16 +69,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             return value
         if isinstance(value, str):
             return read_only(parse_matrix(value, **limits))
-        if not isinstance(value, Tensor):
-            try:
-                value = torch.tensor(value, dtype=torch.float64)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise MatrixError(
-                    f"{self.label}: expected rows of numbers of equal length, got {error}"
-                ) from None
-        if value.is_complex():
-            raise MatrixError(f"{self.label}: expected real numbers, got {value.dtype}")
-        matrix = plain(value.detach()).to(torch.float64)
+        matrix = self._float64(value, "rows of numbers of equal length")
         require_in_range(matrix, **limits)
         return read_only(matrix)
 
@@ -133,13 +127,18 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
         )
 
     def _float64(self, value: Any, expected: str) -> Tensor:
-        if isinstance(value, Tensor) and value.is_complex():
+        if isinstance(value, Tensor | np.ndarray) and "complex" in str(value.dtype):
             raise MatrixError(f"{self.label}: expected real numbers, got {value.dtype}")
         if isinstance(value, Tensor):
             return plain(value.detach()).to(torch.float64)
         try:
-            # Not by way of float32, which is what lists become by themselves: 0.1 would be another number.
-            return torch.as_tensor(value, dtype=torch.float64)
+            with warnings.catch_warnings():
+                # NumPy drops the imaginary part of its complex numbers, and only warns.
+                warnings.simplefilter("error", ComplexWarning)
+                # Not by way of float32, which lists become by themselves: 0.1 would be another number.
+                return torch.tensor(value, dtype=torch.float64)
+        except ComplexWarning:
+            raise MatrixError(f"{self.label}: expected real numbers, got complex ones") from None
         except (TypeError, ValueError, OverflowError) as error:
             raise MatrixError(f"{self.label}: expected {expected}, got {error}") from None
 

@@ -599,3 +599,13 @@ class TestMatrices:
             return
         assert matrices.ndim == 3
         assert matrices.isfinite().all()
+
+
+def test_more_brackets_than_rows_are_refused_before_they_are_read() -> None:
+    for text in ("[]" * 6000, "[" * 6000):
+        with refused("matrix: expected at most 16 rows in brackets, got 6,000 brackets", error=MatrixError):
+            parse_matrix(text)
+    with refused("matrix: expected at most 16 × 16 rows in brackets, got 6,000 brackets", error=MatrixError):
+        parse_matrices("[]" * 6000)
+    assert parse_matrix(str([[0]] * 16)).shape == (16, 1)
+    assert parse_matrices(str([[[0]] * 16] * 16)).shape == (16, 16, 1)

@@ -67,6 +67,9 @@ def test_whole_numbers_become_float64(value: Any) -> None:
         ([[10**400]], "M: expected rows of numbers"),
         (torch.zeros(2, 2, dtype=torch.complex64), "M: expected real numbers, got torch.complex64"),
         ([[1j]], "M: expected rows of numbers"),
+        (np.array([[1j, 2]]), "M: expected real numbers, got complex"),
+        (np.array([[1, 2]], dtype=np.complex64), "M: expected real numbers, got complex"),
+        ([[np.complex64(1j)]], "M: expected real numbers, got complex"),
         (None, "M: expected rows of numbers"),
         ({}, "M: expected rows of numbers"),
         ([["1"]], "M: expected rows of numbers"),
@@ -114,6 +117,7 @@ def test_three_axes_are_taken(value: Any) -> None:
     ("value", "words"),
     [
         ([[1, 2]], "X: expected batch × time × width, got 2 axes"),
+        (np.array([[[1j]]]), "X: expected real numbers, got complex"),
         (torch.zeros(3, 1, 1), "X: expected 1 to 2 along batch, got 3"),
         (torch.zeros(0, 1, 1), "X: expected 1 to 2 along batch, got 0"),
         (torch.zeros(1, 4, 1), "X: expected 1 to 3 rows and 1 to 4 columns, got 4 × 1"),

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnlab.engine.masks import bidirectional, empty_rows
+from attnlab.engine.tensors import require_tensor
 from attnlab.engine.trace import Trace, note
 
 __all__ = ["AttentionTrace", "attend"]
@@ -65,6 +66,8 @@ def attend(
     if allowed is None:
         allowed = bidirectional(*shape[-2:])
     _require_mask(allowed, "allowed", shape)
+    if isinstance(drop_p, bool) or not isinstance(drop_p, Real):
+        raise ValueError(f"drop_p: expected a number with 0 ≤ p < 1, got {drop_p!r:.60}")
     if not 0 <= drop_p < 1:
         raise ValueError(
             f"drop_p: expected 0 ≤ p < 1, because kept weights are divided by 1 − p; got {drop_p}"
@@ -107,6 +110,8 @@ def attend(
 
 def _require_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        require_tensor(tensor, name)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not tensor.is_floating_point():
             raise ValueError(f"{name}: expected floating-point numbers, got {tensor.dtype}")
         if tensor.ndim < 2 or 0 in tensor.shape:
@@ -131,6 +136,7 @@ def _require_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def _require_mask(mask: Tensor, name: str, shape: tuple[int, ...]) -> None:
+    require_tensor(mask, name)
     if mask.dtype != torch.bool:
         raise ValueError(
             f"{name}: expected a boolean mask, got {mask.dtype}; it is never added to the scores"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnlab.engine.checks import Check, largest
 from attnlab.engine.sizes import MAX_SEED, require_whole
+from attnlab.engine.tensors import require_tensor
 from attnlab.engine.trace import Trace, note
 from attnlab.engine.weights import require_keep, require_p, require_row, require_weights
 
@@ -97,6 +98,7 @@ def mask_probability(
     Written as (1 − p)^kept · p^dropped, with the number of kept and of dropped keys, and 0⁰ = 1.
     """
     require_p(p)
+    require_tensor(keep, "keep")
     require_keep(keep, keep.shape)
     if keep.ndim == 0 or 0 in keep.shape:
         raise ValueError(f"keep: expected at least one key in each row, got shape {tuple(keep.shape)}")
@@ -208,6 +210,7 @@ def sample_statistics(weights: Float[Tensor, "key"], keep: Bool[Tensor, "draw ke
     """
     require_p(p)
     require_row(weights)
+    require_tensor(keep, "keep")
     if keep.ndim != 2 or keep.shape[0] == 0:
         raise ValueError(f"keep: expected draws × keys, at least one draw, got shape {tuple(keep.shape)}")
     require_keep(keep, (keep.shape[0], *weights.shape))

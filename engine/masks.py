@@ -4,9 +4,13 @@ A mask is called `allowed` and has the axes `query key`, or `batch head query ke
 meanings exist only as the converters at the end of this file.
 """
 
+from numbers import Integral
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from attnlab.engine.tensors import require_tensor
 
 __all__ = [
     "bidirectional",
@@ -42,6 +46,7 @@ def causal(queries: int, keys: int | None = None, offset: int | None = None) -> 
     queries, keys = _lengths(queries, keys)
     if offset is None:
         offset = keys - queries
+    _require_integer(offset, "offset")
     return torch.ones(queries, keys, dtype=torch.bool).tril(diagonal=offset)
 
 
@@ -85,6 +90,7 @@ def combine(*masks: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
 
 def empty_rows(allowed: Bool[Tensor, "*batch query key"]) -> Bool[Tensor, "*batch query"]:
     """True for each query that may read no key: its softmax has no value."""
+    require_tensor(allowed, "allowed")
     return ~allowed.amax(dim=-1)  # the same as `any`, which takes four times as long along an axis
 
 
@@ -108,6 +114,7 @@ def to_additive(
 
 
 def _require_bool(mask: Tensor, name: str) -> None:
+    require_tensor(mask, name)
     if mask.dtype != torch.bool:
         raise ValueError(
             f"{name}: expected a boolean mask (True = may read), got {mask.dtype}; "
@@ -118,6 +125,7 @@ def _require_bool(mask: Tensor, name: str) -> None:
 def _lengths(queries: int, keys: int | None) -> tuple[int, int]:
     keys = queries if keys is None else keys
     for name, length in (("queries", queries), ("keys", keys)):
+        _require_integer(length, name)
         if length < 1:
             raise ValueError(f"expected at least one of {name}, got {length}")
     return queries, keys
@@ -132,6 +140,11 @@ def _first(count: int, one: str, many: str) -> str:
     if count == 1:
         return f"{one} 0"
     return f"{many} 0 {'and' if count == 2 else 'to'} {count - 1}"
+
+
+def _require_integer(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name}: expected a whole number, got {value!r:.40}")
 
 
 def _shape(tensor: Tensor) -> str:

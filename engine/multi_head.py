@@ -10,6 +10,7 @@ from torch import Tensor
 from attnlab.engine.masks import bidirectional
 from attnlab.engine.masks import causal as causal_mask
 from attnlab.engine.sizes import head_width, require_whole
+from attnlab.engine.tensors import require_tensor
 from attnlab.engine.trace import Trace, note
 
 __all__ = ["MERGES", "MultiHeadTrace", "multi_head", "require_matrix", "require_projection"]
@@ -115,6 +116,7 @@ def multi_head(
 
 def require_matrix(tensor: Tensor, name: str, like: Tensor) -> None:
     """At least two axes, none empty, floating-point numbers of the dtype of `like` (the input x)."""
+    require_tensor(tensor, name)
     if not tensor.is_floating_point():
         raise ValueError(f"{name}: expected floating-point numbers, got {tensor.dtype}")
     if tensor.ndim < 2 or 0 in tensor.shape:

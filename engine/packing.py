@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnlab.engine.sizes import head_width, require_whole
+from attnlab.engine.tensors import require_tensor
 from attnlab.engine.trace import Trace, note
 
 __all__ = ["LAYOUTS", "UnpackedTrace", "pack", "unpack"]
@@ -37,7 +38,8 @@ def pack(q: Columns, k: Columns, v: Columns, heads: int, layout: str) -> Float[T
     `layout` is one of `LAYOUTS`. Raises `ValueError` for another one, for inputs of different shapes, and
     where `heads` doesn't divide the width.
     """
-    for name, tensor in (("k", k), ("v", v)):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        require_tensor(tensor, name)
         if tensor.shape != q.shape:
             raise ValueError(f"{name}: expected the shape {tuple(q.shape)} of q, got {tuple(tensor.shape)}")
     d_head = _d_head(q.shape[-1], heads, layout)
@@ -54,6 +56,7 @@ def unpack(packed: Float[Tensor, "*batch packed"], heads: int, layout: str) -> U
     Read with the other layout than it was packed with, it comes apart without an error, wrongly.
     Raises `ValueError` for a last axis that isn't three equal widths of `heads` heads.
     """
+    require_tensor(packed, "packed")
     columns = packed.shape[-1]
     if columns % 3:
         raise ValueError(f"packed: expected 3 equal parts for q, k and v, got {columns} columns")

@@ -11,6 +11,7 @@ from attnlab.engine.masks import bidirectional
 from attnlab.engine.masks import causal as causal_mask
 from attnlab.engine.multi_head import require_projection
 from attnlab.engine.sizes import head_width, require_whole
+from attnlab.engine.tensors import require_tensor
 from attnlab.engine.trace import Trace, note
 
 __all__ = [
@@ -103,7 +104,7 @@ def tile_heads(k: KeyHeads, heads: int) -> Float[Tensor, "*batch head time d_hea
     `k` is `… kv_head × time × d_head`. Right is 0 0 1 1, neighbours sharing one: `k_shared` of a
     `ProjectionTrace`. Raises `ValueError` where the number of its heads doesn't divide `heads`.
     """
-    return torch.cat([k] * _sharing(k.shape[-3], heads), dim=-3)
+    return torch.cat([k] * _sharing(_kv_heads(k), heads), dim=-3)
 
 
 def multi_head_projection(
@@ -199,6 +200,13 @@ def parameter_count(
     to_heads = [nn.Linear(width, d_head, bias=qkv_bias, device="meta") for _ in range(heads + 2 * kv_heads)]
     out = nn.Linear(heads * d_head, width, bias=bias, device="meta")
     return sum(parameter.numel() for module in (*to_heads, out) for parameter in module.parameters())
+
+
+def _kv_heads(k: Tensor) -> int:
+    require_tensor(k, "k")
+    if k.ndim < 3 or not k.shape[-3]:
+        raise ValueError(f"k: expected … kv_head × time × d_head, got shape {tuple(k.shape)}")
+    return k.shape[-3]
 
 
 def _sharing(kv_heads: int, heads: int) -> int:

@@ -8,6 +8,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from attnlab.engine.tensors import require_tensor
+
 __all__ = ["SUM_TOLERANCE", "require_keep", "require_p", "require_row", "require_weights"]
 
 SUM_TOLERANCE = 1e-9
@@ -33,6 +35,7 @@ def require_weights(weights: Tensor, name: str = "weights") -> None:
 
     The sum is taken in float64 and may be `SUM_TOLERANCE` from 1, or keys · eps in a coarser dtype.
     """
+    require_tensor(weights, name)
     if not weights.is_floating_point():
         raise ValueError(f"{name}: expected floating-point numbers, got {weights.dtype}")
     if weights.ndim == 0 or 0 in weights.shape:
@@ -69,6 +72,7 @@ def require_row(weights: Tensor, name: str = "weights") -> None:
 
 def require_keep(keep: Tensor, shape: tuple[int, ...], name: str = "keep") -> None:
     """Refuses what is no dropout mask: boolean, True = kept, of exactly this shape."""
+    require_tensor(keep, name)
     if keep.dtype != torch.bool:
         raise ValueError(
             f"{name}: expected a boolean mask (True = kept), got {keep.dtype}; "

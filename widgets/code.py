@@ -192,7 +192,10 @@ def explore(
     if chosen not in functions:
         raise ValueError(f"function: expected one of {', '.join(functions)}, got {chosen!r}")
     named = dict(axes or {})
-    values = dict(zip(arguments, map(torch.as_tensor, tensors), strict=True))
+    for name, own in named.items():
+        if isinstance(own, str) or len(set(own)) < len(own) or not all(isinstance(n, str) for n in own):
+            raise ValueError(f"axes of {name}: expected one name of its own for each axis, got {own!r:.60}")
+    values = {name: _as_tensor(value, name) for name, value in zip(arguments, tensors, strict=True)}
     traits: dict[str, Any] = {}
     fixed: dict[str, Tensor] = {}
     for name, value in values.items():
@@ -231,7 +234,35 @@ def explore(
         },
     )
     explorable: CodeExplorable = kind(**options)
+    if len(functions) == 1 and explorable.state == "ready":
+        try:
+            _require_fitting(named, explorable.tape)
+        except ValueError:
+            explorable.close()
+            raise
     return explorable
+
+
+def _as_tensor(value: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ValueError(f"{name}: expected a tensor, or numbers that make one, got {value!r:.60}") from None
+
+
+def _require_fitting(axes: Mapping[str, Sequence[str]], tape: Tape | None) -> None:
+    """Refuses axis names for a variable that never has as many axes."""
+    if tape is None or not tape.calls:
+        return
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for version in tape.versions():
+        shapes.setdefault(stage_name(version), []).append(version.shape)
+    for name, own in axes.items():
+        if name in shapes and all(len(shape) != len(own) for shape in shapes[name]):
+            raise ValueError(
+                f"axes of {name}: expected {len(shapes[name][0])} names for the shape "
+                f"{' × '.join(map(str, shapes[name][0]))}, got {', '.join(own)}"
+            )
 
 
 def _name(function: Callable[..., Any]) -> str:

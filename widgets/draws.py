@@ -41,8 +41,12 @@ class Draws(traitlets.TraitType[str, Any]):
 def as_masks(draws: str, keys: int) -> Tensor:
     """Boolean `draw × key`. Raises `MatrixError` for a mask of more bits than `keys`."""
     numbers = torch.tensor([_NUMBER[character] for character in draws], dtype=torch.int64)
-    if (numbers >= 2**keys).any():
-        raise MatrixError(f"draws: expected masks over {keys} keys, got one over more")
+    over = next((character for character in draws if _NUMBER[character] >= 2**keys), "")
+    if over:
+        last = _CHARACTERS[2**keys - 1]
+        raise MatrixError(
+            f"draws: expected masks over {keys} keys, each a character from A to {last}, got {over!r}"
+        )
     return (numbers[:, None] >> torch.arange(keys - 1, -1, -1)) & 1 == 1
 
 

@@ -223,6 +223,27 @@ class TestWhatIsRefused:
         with refused("x: expected 2 axis names", "a, b, c"):
             explore(lambda x: x, x, axes={"x": ("a", "b", "c")})
 
+    def test_what_makes_no_tensor(self, x: Tensor) -> None:
+        for value in (None, "causal", [[1, 2], [3]]):
+            with refused("m: expected a tensor, or numbers that make one, got"):
+                explore(lambda x, m: x, x, value)
+
+    def test_axis_names_for_what_there_is_not(self, x: Tensor) -> None:
+        def f(x: Tensor) -> Tensor:
+            y = x.sum(-1)
+            if y[0] > 1000:
+                z = y * 2
+            return y * 2
+
+        for own in (("t", "t"), "tw", (1, 2)):
+            with refused("axes of x: expected one name of its own for each axis, got"):
+                explore(f, x, axes={"x": own})
+        with refused("axes of nonsense: expected a variable of the code; it has no nonsense"):
+            explore(f, x, axes={"nonsense": ("a",)})
+        with refused("axes of y: expected 1 names for the shape 2, got a, b"):
+            explore(f, x, axes={"y": ("a", "b")})
+        assert explore(f, x, axes={"y": ("a",), "z": ("b",)}).state == "ready"  # z may be there after an edit
+
     def test_other_options(self, x: Tensor) -> None:
         with pytest.raises(TypeError, match="no argument 'colour'"):
             explore(lambda x: x, x, colour="red")

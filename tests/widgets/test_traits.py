@@ -311,5 +311,9 @@ class TestDraws:
             holder.draws = value
         assert holder.draws == "AB"
 
+    def test_the_mask_that_is_over_more_keys_is_named(self) -> None:
+        with refused("over 3 keys, each a character from A to H, got 'x'", error=MatrixError):
+            as_masks("ABx", 3)
+
     def test_as_many_as_a_link_can_carry(self) -> None:
         assert len(Holder(draws="H" * MAX_DRAWS).draws) == 30_000

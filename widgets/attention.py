@@ -80,7 +80,7 @@ class AttentionExplorable(Explorable):
     """
 
     presets = PRESETS
-    cover = "weights"
+    cover = ("weights",)
 
     q = Matrix(label="Q", axes=("query", "d_k"), role="query")
     k = Matrix(label="K", axes=("key", "d_k"), role="key")
@@ -271,7 +271,7 @@ class AttentionExplorable(Explorable):
     def figure(self, stage: str = "") -> "StageFigure":
         from attnlab.widgets.figure import stage_figure  # matplotlib is slow to load, and needed only here
 
-        stage = stage or self.cover
+        stage = stage or self.cover[0]
         return stage_figure(
             self.trace.stage(stage),
             allowed=self.trace.allowed if stage in ("masked", "weights", "dropped") else None,

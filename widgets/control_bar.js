@@ -276,6 +276,8 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
       const at = nearest(Number(value));
       const text = values[at] === Number(value) ? texts[at] : plainNumber(Number(value));
       setValue(range, at);
+      range.disabled = isDisabled(name);
+      if (typed) shown.disabled = range.disabled;
       setAttribute(range, "aria-valuetext", text);
       if (!typed) setText(shown, text);
       // What was typed stays until it is answered, and in the field as long as it has the keyboard.

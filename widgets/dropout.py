@@ -80,7 +80,7 @@ class DropoutExplorable(Explorable):
     """
 
     presets = PRESETS
-    cover = "dropped by each mask"
+    cover = ("dropped by each mask", "dropped")
 
     weights = Matrix(label="weights", axes=("key",), max_size=6)
     keep = Mask(label="keep", axes=("key",), max_size=6)

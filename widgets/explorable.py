@@ -7,7 +7,7 @@ A page's own class declares its inputs and switches as traits, its presets, and 
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,8 +45,8 @@ class Explorable(Edited):
     detail is in the log).
     """
 
-    cover: ClassVar[str] = ""
-    """The stage that `figure` draws when none is named."""
+    cover: ClassVar[tuple[str, ...]] = ()
+    """The stages that `figure` draws when none is named: the first of them that there is."""
 
     state = t.Enum(("ready", "stopped", "invalid", "failed"), "ready", read_only=True)
     message = t.Unicode("", read_only=True)
@@ -315,17 +315,21 @@ class Explorable(Edited):
     def figure(self, stage: str = "") -> "StageFigure":
         """A matplotlib figure of one stage of the last good result, for slides: titled, with its numbers.
 
-        Default: the stage that tells most of the page (`cover`). Raises `KeyError` for a stage that there
-        isn't, `ValueError` for one of more than two axes.
+        Default: the stage that tells most of the page (`cover`). Leading axes become a picture each. Raises
+        `KeyError` for a stage that there isn't.
         """
         from attnlab.widgets.figure import stage_figure  # matplotlib is slow to load, and needed only here
 
         stages = {found.name: found for found in self.all_stages()}
-        wanted = stage or self.cover
+        wanted = stage or self._covered(stages)
         if wanted not in stages:
             raise KeyError(f"expected one of the stages {', '.join(stages)}, got {wanted!r}")
         whole = self.view.stages.get(wanted, {}).get("whole", False)
         return stage_figure(stages[wanted], decimals=0 if whole else getattr(self, "decimals", 4))
+
+    def _covered(self, stages: Iterable[str]) -> str:
+        there = set(stages)
+        return next((n for n in self.cover if n in there), "")
 
     def numbers(self) -> str:
         """All stages of the last good result as tab-separated text at full precision."""
@@ -339,7 +343,8 @@ class Explorable(Edited):
             self._copy(self.numbers())
         elif value == "svg":
             page = type(self).__name__.removesuffix("Explorable").lower()
-            self._save(f"{page}-{self.cover.replace(' ', '-')}.svg", "image/svg+xml", self.figure().svg())
+            stage = self._covered([found.name for found in self.all_stages()])
+            self._save(f"{page}-{stage.replace(' ', '-')}.svg", "image/svg+xml", self.figure(stage).svg())
         else:
             raise ValueError(f"expected a known export, got {name!r}")
 

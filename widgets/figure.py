@@ -2,10 +2,13 @@
 
 import html
 import io
+import itertools
 import math
 import threading
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -50,33 +53,60 @@ class StageFigure(Figure):
 def stage_figure(
     stage: Stage, *, allowed: Tensor | None = None, unit: bool = False, decimals: int = 4
 ) -> StageFigure:
-    """`stage` as a heat map with its numbers; the last two axes are rows and columns.
+    """`stage` as heat maps with their numbers: one for each position of the leading axes (batch, head).
 
-    `allowed` hatches the cells that are not allowed; `unit` colours from 0 to 1 instead of
-    symmetrically about 0. A stage of one axis is one row. Raises `ValueError` for a stage with leading
-    axes of more than one position.
+    The last two axes are rows and columns; a stage of one axis is one row. `allowed` hatches the cells that
+    are not allowed; `unit` colours from 0 to 1 instead of symmetrically about 0. One colour bar serves all.
     """
-    tensor, stage_axes = stage.tensor, stage.axes
+    tensor, stage_axes = stage.tensor.double(), stage.axes
     while tensor.ndim > 2 and tensor.shape[0] == 1:
         tensor, stage_axes = tensor[0], stage_axes[1:]
-    if tensor.ndim > 2:
-        raise ValueError(f"expected a stage of two axes, got {stage.name} with {', '.join(stage.axes)}")
     while tensor.ndim < 2:
         tensor, stage_axes = tensor[None], ("", *stage_axes)
-    numbers = tensor.double().tolist()
-    rows, columns = len(numbers), len(numbers[0])
-    finite = [abs(x) for row in numbers for x in row if math.isfinite(x)]
-    end = 1.0 if unit else (max(finite, default=0) or 1.0)
-    figure = StageFigure(figsize=(1.4 + 0.95 * columns, 1.2 + 0.6 * rows), layout="constrained")
-    axes = figure.add_subplot()
-    colours, low = (_UNIT, 0.0) if unit else (_SIGNED, -end)
+    names = [AXIS_NAMES.get(axis, axis) for axis in stage_axes]
+    *leading, rows, columns = tensor.shape
+    across = leading[-1] if leading else 1
+    down = math.prod(leading) // across
+    finite = tensor[tensor.isfinite()].abs()
+    end = 1.0 if unit else (float(finite.max()) if finite.numel() else 0.0) or 1.0
+    figure = StageFigure(
+        figsize=(0.4 + across * (0.5 + 0.95 * columns) + 0.5, down * (1.2 + 0.6 * rows)), layout="constrained"
+    )
+    places = list(itertools.product(*map(range, leading)))
+    grid = figure.subplots(down, across, squeeze=False)
+    for place, axes in zip(places, grid.flat, strict=True):
+        image = _draw(axes, tensor[place], None if unit else -end, end, allowed, decimals)
+        axes.set_ylabel(names[-2])
+        axes.set_xlabel(names[-1])
+        if place:
+            told = ", ".join(f"{name} {i}" for name, i in zip(names, place, strict=False))
+            axes.set_title(told, loc="left", fontsize=10)
+    sizes = [f"{name} {n}" for name, n in zip(names, tensor.shape, strict=True) if name]
+    title = " · ".join([stage.name, " × ".join(sizes)] if sizes else [stage.name])
+    if places[0]:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    else:
+        grid[0, 0].set_title(title, loc="left", fontsize=11)
+    bar = figure.colorbar(image, ax=list(grid.flat), shrink=0.9)
+    if bar.solids is not None:
+        bar.solids.set_rasterized(False)
+    figure.set_label(title)
+    return figure
+
+
+def _draw(
+    axes: Axes, matrix: Tensor, low: float | None, end: float, allowed: Tensor | None, decimals: int
+) -> QuadMesh:
+    """One heat map; without `low` its colours go from 0 to `end`."""
+    numbers = matrix.tolist()
+    rows, columns = matrix.shape
     # Not `imshow`, which puts a bitmap into the SVG.
     image = axes.pcolormesh(
         [j - 0.5 for j in range(columns + 1)],
         [i - 0.5 for i in range(rows + 1)],
         [[x if math.isfinite(x) else math.nan for x in row] for row in numbers],
-        cmap=colours,
-        vmin=low,
+        cmap=_UNIT if low is None else _SIGNED,
+        vmin=low or 0.0,
         vmax=end,
     )
     axes.invert_yaxis()
@@ -91,21 +121,11 @@ def stage_figure(
             axes.text(
                 j, i, _text(x, decimals), ha="center", va="center", fontsize=10, color="black", bbox=box
             )
-    names = [AXIS_NAMES.get(axis, axis) for axis in stage_axes]
     axes.set_xticks(range(columns))
     axes.set_yticks(range(rows))
-    axes.set_ylabel(names[0])
-    axes.set_xlabel(names[1])
-    sizes = [f"{name} {n}" for name, n in ((names[0], rows), (names[1], columns)) if name]
-    title = " · ".join([stage.name, " × ".join(sizes)] if sizes else [stage.name])
-    axes.set_title(title, loc="left", fontsize=11)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    bar = figure.colorbar(image, ax=axes, shrink=0.9)
-    if bar.solids is not None:
-        bar.solids.set_rasterized(False)
-    figure.set_label(title)
-    return figure
+    return image
 
 
 def _text(x: float, decimals: int) -> str:

@@ -80,7 +80,7 @@ class HeadSplitExplorable(Explorable):
     """
 
     presets = PRESETS
-    cover = "merged"
+    cover = ("merged", "output")
 
     x = Matrix(label="X", axes=_X_AXES, max_size=(MAX_BATCH, MAX_TIME, MAX_WIDTH))
     batch = t.Int(1, min=1, max=MAX_BATCH).tag(state="input")

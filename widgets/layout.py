@@ -54,7 +54,7 @@ class LayoutExplorable(Explorable):
     """
 
     presets = PRESETS
-    cover = "start"
+    cover = ("start",)
 
     start = Shape().tag(state="input")
     chain = ChainText().tag(state="input")

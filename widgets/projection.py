@@ -66,7 +66,7 @@ class ProjectionExplorable(Explorable):
     """
 
     presets = PRESETS
-    cover = "output"
+    cover = ("output",)
 
     x = Matrix(label="X", axes=("time", "d_in"), max_size=8)
     w_q = Matrix(label="W_Q", axes=("d_in", "width"), role="query", max_size=8)

@@ -62,7 +62,7 @@ class ScalingExplorable(Explorable):
     """
 
     presets = PRESETS
-    cover = "jacobian_scaled"
+    cover = ("jacobian_scaled",)
 
     raw = Matrix(label="raw scores", axes=("example_key",), max_size=8)
     d_k = t.Int(64, min=1, max=MAX_D_K).tag(state="input")
@@ -187,6 +187,7 @@ class ScalingExplorable(Explorable):
             },
             layout_blocks=self._blocks(narrow, wrong is not None),
             limits={"decimals": 8, "n_keys": 16},
+            disabled=[] if self.distribution == "correlated" else ["rho"],
             plots=plots,
         )
 

@@ -100,7 +100,7 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     rule = RULES.get(call.name)
     formula = rule(call, version, place) if rule is not None else None
     if formula is not None:
-        changed = next(filter(None, (_origin(cell).note for cell in formula.cells())), "")
+        changed = next(filter(None, (origin.note for origin in _origins(formula))), "")
         if changed:
             return Explanation(version, place, value, changed, None, _inputs(call))
     if formula is None or _wraps(formula, version.values.dtype):
@@ -108,9 +108,19 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
     return Explanation(version, place, value, f"made by {call.name}", formula, tuple(_operands(formula)))
 
 
-def _origin(cell: Cell) -> Version:
-    assert isinstance(cell.origin, Version)
-    return cell.origin
+def _origins(formula: Formula) -> Iterator[Version]:
+    """What the cells of a formula are of. A part that stands in many terms, such as a mean, is read once."""
+    seen: dict[int, Formula] = {}  # the parts too, so that no number is given to another one meanwhile
+    waiting = [formula]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        if isinstance(part, Cell):
+            assert isinstance(part.origin, Version)
+            yield part.origin
+        waiting += part.parts()
 
 
 def _inputs(call: Call | None) -> tuple[Operand, ...]:

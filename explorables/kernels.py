@@ -18,6 +18,8 @@ from attnlab.explorables.forks import PROVISIONER, ForkServer, can_fork
 
 _CONNECT_SECONDS = 60.0  # a page that is complete may take so long to connect, on a slow line too
 
+_START_SECONDS = 5.0  # how long the end of the server waits for kernels that are just starting
+
 
 class BusyError(Exception):
     """Every place for a visitor is taken."""
@@ -177,7 +179,15 @@ class WarmKernels(AsyncMappingKernelManager):
         waiting, self._waiting = self._waiting, []
         await self.fork_server.close()
         await asyncio.gather(*waiting, return_exceptions=True)
+        # A visitor's kernel may be just starting too. Without the fork server it fails at once, or is there
+        # soon; asked to end in between, it has no answer.
+        starting = [task for task in self._pending_kernels.values() if isinstance(task, asyncio.Future)]
+        if starting:
+            await asyncio.wait(starting, timeout=_START_SECONDS)
         self._pending_kernels.clear()  # those that will never be
+        for kernel_id, kernel in list(self._kernels.items()):
+            if not kernel.ready.done():
+                self.remove_kernel(kernel_id)
         # Without asking first: nobody's work is in them, and one that is just starting would print how
         # it was interrupted.
         await super().shutdown_all(now=True)

@@ -31,6 +31,7 @@ export function explanationPanel(words, letGo) {
   const title = make("div", "attnlab-this-title");
   const close = make("button", "attnlab-button attnlab-small attnlab-let-go", "×");
   close.type = "button";
+  close.dataset.name = "let-go";
   close.setAttribute("aria-label", words.letGo);
   close.addEventListener("click", letGo);
   const formula = make("div", "attnlab-formula");

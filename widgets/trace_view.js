@@ -399,7 +399,7 @@ function createView(model, el, signal, shared) {
     }
     const cell = selectedCell(chosen);
     // A number that isn't computed yet is not given away by its formula.
-    const told = cell && contexts[cell.stage].reached ? explanation : null;
+    const told = cell && contexts[cell.stage]?.reached !== false ? explanation : null;
     explained?.explain(told, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
   }
 

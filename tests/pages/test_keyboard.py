@@ -26,11 +26,11 @@ STOPS = [
     *("preset", "scale", "causal", "query-less", "query-more"),
     *("undo", "redo", "reset", "link", "export"),
     "steps",
-    *("dtype", "decimals-less", "decimals-more", "gradient"),
+    *("columns", "dtype", "decimals-less", "decimals-more", "gradient"),
     *("query -1", "query 1", "key -1", "key 1", "d_k -1", "d_k 1", "d_v -1", "d_v 1"),
     *("grid q", "text q", "grid k", "text k", "grid v", "text v"),
     *("grid scores", "grid scaled", "grid masked", "grid weights", "grid output", "grid table"),
-    *("attnlab-formula", "attnlab-code"),  # both may scroll
+    *("attnlab-formula", "let-go", "attnlab-code"),  # formula and code may scroll
 ]
 
 

@@ -146,7 +146,8 @@ def _lend(host: str, shared: Shared, request: pytest.FixtureRequest) -> Iterator
     visit, _ = shared.pages[host]
     try:
         ExplorablePage(visit.page, host).fresh()
-    except BaseException:
+    except BaseException as error:
+        error.add_note(f"The page said: {visit.watch.take() or 'nothing'}")
         shared.drop(host)
         raise
     visit.wire.clear()

@@ -151,13 +151,18 @@ def test_modules_come_from_the_environment_and_from_an_empty_folder(told: list[d
 
 
 @forked
-def test_it_is_interrupted_and_goes_on(in_loop: Run, kernels: Kernels) -> None:
+def test_it_is_interrupted_and_goes_on(in_loop: Run, kernels: Kernels, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    code = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)"
+
     async def interrupted() -> tuple[str, str]:
         kernel_id, client = await kernels.start()
-        sleeping = asyncio.ensure_future(run(client, "import time\ntime.sleep(600)"))
-        while not sleeping.done():  # one that comes too early finds nothing to interrupt
-            await kernels.manager.interrupt_kernel(kernel_id)
-            await asyncio.wait([sleeping], timeout=0.2)
+        sleeping = asyncio.ensure_future(run(client, code))
+        # Too early it finds nothing to interrupt, and a second one could meet the answer on its way.
+        while not begun.exists():
+            await asyncio.sleep(0.05)
+        await kernels.manager.interrupt_kernel(kernel_id)
+        await sleeping
         return sleeping.result()[0].get("ename"), (await run(client, "print(6 * 7)"))[1]
 
     assert in_loop(interrupted()) == ("KeyboardInterrupt", "42\n")

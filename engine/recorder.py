@@ -533,27 +533,17 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
 def _place() -> tuple[Place, str]:
     """The innermost point of the program, neither torch's nor ours; and the autograd function around."""
     frame: FrameType | None = sys._getframe(2)
-    place = None
-    while frame is not None:
+    place, within = None, ""
+    while frame is not None and not (place and within):
         code = frame.f_code
         if code is _APPLY:
-            function = frame.f_locals["cls"].__name__
-            return place or _outside(frame), function
-        if place is None and not code.co_filename.startswith(_NOT_THE_PROGRAM):
+            within = within or frame.f_locals["cls"].__name__
+        elif place is None and not code.co_filename.startswith(_NOT_THE_PROGRAM):
             place = Place(code, frame.f_lasti)
         frame = frame.f_back
     if place is None:
         raise RuntimeError("a torch call without a caller")
-    return place, ""
-
-
-def _outside(frame: FrameType | None) -> Place:
-    """The innermost point of the program around a frame of torch's."""
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
-        frame = frame.f_back
-    if frame is None:
-        raise RuntimeError("a torch call without a caller")
-    return Place(frame.f_code, frame.f_lasti)
+    return place, within
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]

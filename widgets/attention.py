@@ -231,12 +231,11 @@ class AttentionExplorable(Explorable):
         if wrong is not None:
             tensors |= {stage.name: stage.tensor for stage in wrong.stages()}
         tensors["row_allowed"] = trace.allowed[self.query]
-        stages = self.stages()
         return Result(
             tensors=tensors,
             published={"trace": trace},
             make_checks=lambda: [
-                (check, stages[check.stage]["step"])
+                (check, self.view.stages[check.stage]["step"])
                 for check in (*check_attention(trace), *([wrong.check] if wrong is not None else []))
             ],
             texts={

@@ -96,9 +96,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             )
         for matrix in tensor:
             require_in_range(matrix, **limits)
-        return (
-            value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
-        )
+        return _kept(value, tensor)
 
     def _shaped(self, value: Any, shape: tuple[int, ...]) -> ReadOnlyTensor:
         columns = shape[-1] if shape else 1
@@ -122,9 +120,7 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             wanted, came = (" × ".join(map(str, s)) for s in (shape, tensor.shape))
             raise MatrixError(f"{self.label}: expected a tensor of shape {wanted}, got {came}")
         require_in_range(tensor.reshape(rows, columns), **limits)
-        return (
-            value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
-        )
+        return _kept(value, tensor)
 
     def _float64(self, value: Any, expected: str) -> Tensor:
         if isinstance(value, Tensor | np.ndarray) and "complex" in str(value.dtype):
@@ -141,6 +137,11 @@ class Matrix(traitlets.TraitType[ReadOnlyTensor, Any]):
             raise MatrixError(f"{self.label}: expected real numbers, got complex ones") from None
         except (TypeError, ValueError, OverflowError) as error:
             raise MatrixError(f"{self.label}: expected {expected}, got {error}") from None
+
+
+def _kept(value: Any, tensor: Tensor) -> ReadOnlyTensor:
+    """What was handed out before is shared; of anything else its float64 `tensor` is copied."""
+    return value if isinstance(value, ReadOnlyTensor) and value.dtype == torch.float64 else read_only(tensor)
 
 
 class Mask(Matrix):

@@ -180,8 +180,11 @@ def test_reloads_and_closed_pages_give_their_kernels_back(visits: Visits, school
     for _ in range(10):
         visit.page.goto(f"{school.url}labels", wait_until="commit")
     # A page that was complete before it was left may hold its place for a minute.
-    arrived = lambda: visit.page.goto(f"{school.url}labels").status == 200  # noqa: E731
-    until(arrived, seconds=90, what="there is a place again")
+    until(
+        lambda: visit.page.goto(f"{school.url}labels").status == 200,
+        seconds=90,
+        what="there is a place again",
+    )
     cells.wait_for(timeout=60_000)
     visit.watch.take()  # pages that were left in the middle of their start
     visit.page.goto("about:blank")

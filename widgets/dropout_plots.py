@@ -22,7 +22,7 @@ def sum_plot(table: MaskTableTrace, sample: SampleTrace | None) -> StageFigure:
     sums, place = (table.row_sum * 1e9).round().unique(return_inverse=True)
     sums = sums / 1e9
     exact = torch.zeros_like(sums).index_add(0, place, table.probability)
-    spread = "the sum need not be 1 in training" if (exact > 0).sum() > 1 else "the sum is 1"
+    spread = "the sum need not be 1" if (exact > 0).sum() > 1 else "the sum is 1"
     figure, axes = plot_axes(f"Row sums over all masks: {spread}", "row sum", "probability")
     width = float((sums[1:] - sums[:-1]).min()) if len(sums) > 1 else 1.0
     bars = 0.4 * max(width, float(sums.max() - sums.min()) / 60, 1e-3)

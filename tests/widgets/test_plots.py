@@ -288,10 +288,10 @@ class TestFigures:
     @pytest.mark.parametrize(
         ("p", "weights", "told"),
         [
-            (0.5, [0.2, 0.3, 0.5], "the sum need not be 1 in training"),
+            (0.5, [0.2, 0.3, 0.5], "the sum need not be 1"),
             (0.0, [0.2, 0.3, 0.5], "the sum is 1"),  # evaluation: other masks are never drawn
             (0.0, [1.0], "the sum is 1"),
-            (0.3, [1.0], "the sum need not be 1 in training"),
+            (0.3, [1.0], "the sum need not be 1"),
         ],
     )
     def test_the_title_of_the_sums_says_what_is_seen(self, p: float, weights: list[float], told: str) -> None:

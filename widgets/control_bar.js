@@ -4,7 +4,10 @@
 import { fill, keepKeys, make, setAttribute, setText, setValue } from "./elements.js";
 import { plainNumber } from "./numbers.js";
 import { modelRequests } from "./requests.js";
+import { whenChanged } from "./changes.js";
 
+// The traits that are drawn; the rest goes to the kernel, or is done once.
+const DRAWN = ["controls", "values", "limits", "notes", "disabled", "ack", "address", "address_names", "words"];
 const ADDRESS_MS = 250;
 // Some browsers read a saved file only after the click has been dealt with.
 const SAVED_MS = 60_000;
@@ -96,9 +99,10 @@ export default () => {
       };
       model.on("change:ack", onAck);
       model.on("change:address", onAddress);
-      const search = openedSearch();
-      if (search) {
-        model.set("search", search);
+      // Said once, by the page for which it was made. Another window of a notebook meets it again, with the
+      // link of its own address: that is not for what its reader has been working on.
+      if (model.get("search") === null) {
+        model.set("search", openedSearch());
         model.save_changes();
       }
       restored = true;
@@ -119,7 +123,6 @@ export default () => {
         isLate: () => late,
       });
       views.add(view);
-      const onChange = () => requests.sending || view.update();
       const onDownload = () => {
         const download = model.get("download");
         // Only the first display saves the file; two displays are one request.
@@ -129,12 +132,12 @@ export default () => {
         const { text } = model.get("clipboard");
         if (text && [...views][0] === view) view.copy(text, model.get("words").copied);
       };
-      model.on("change", onChange);
+      const stop = whenChanged(model, DRAWN, view.update);
       model.on("change:download", onDownload);
       model.on("change:clipboard", onClipboard);
       view.update();
       return () => {
-        model.off("change", onChange);
+        stop();
         model.off("change:download", onDownload);
         model.off("change:clipboard", onClipboard);
         views.delete(view);

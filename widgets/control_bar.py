@@ -122,8 +122,8 @@ class ControlBar(anywidget.AnyWidget):
     """The newest changes of the reader: {id, edits: [{name, value, gesture}]}; a gesture is one undo step."""
     ack = t.Dict({"id": 0, "nonce": ""}).tag(sync=True, echo_update=False)
     """The request that has been dealt with."""
-    search = t.Unicode().tag(sync=True, echo_update=False)
-    """The query part of the page's address when the page was opened."""
+    search = t.Unicode(None, allow_none=True).tag(sync=True, echo_update=False)
+    """The query part of the page's address when the page was opened; None until a page says it."""
     address = t.Unicode().tag(sync=True)
     """The explorable's state as the query part of an address, empty for its default."""
     address_names: t.List[Any] = t.List().tag(sync=True)

@@ -222,6 +222,8 @@ class Edited(Stateful):
 
     def _on_search(self, change: Any) -> None:
         """The visitor's link. Warm kernels compute a page before its visitor comes, so it arrives late."""
+        if not change["new"]:
+            return
         traits = {n: self.traits()[n] for n in self._addressed()}
         values, problems = decode(change["new"], traits, self._prefix)
         preset = values.pop("preset", next(iter(self.presets)))

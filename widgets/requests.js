@@ -12,13 +12,11 @@ const ECHO_MS = 32;
 export function modelRequests(model, show, onLate = () => {}) {
   const nonce = Math.random().toString(36).slice(2);
   const unanswered = new Map();
-  let sending = false;
   let echo = null;
+  let settled = 0;
   const requests = createRequests(
     (request) => {
-      sending = true;
       model.set("request", { ...request, nonce });
-      sending = false;
       model.save_changes();
     },
     { setTimeout: (...args) => setTimeout(...args), clearTimeout: (timer) => clearTimeout(timer), patience: PATIENCE_MS, onLate },
@@ -43,14 +41,13 @@ export function modelRequests(model, show, onLate = () => {}) {
       echo = null;
       if (by !== nonce) return;
       for (const [key, edit] of unanswered) if (edit.id <= id) unanswered.delete(key);
+      settled = Math.max(settled, id);
       requests.settle(id);
     },
+    /** Has the kernel dealt with request `id` of this page? */
+    isAnswered: (id) => id <= settled,
     get busy() {
       return requests.busy;
-    },
-    /** Is it our own request that changes the model just now? Nobody draws that; the kernel should have it first. */
-    get sending() {
-      return sending;
     },
   };
 }

@@ -4,6 +4,7 @@
 import { exactNumber, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel, unravel } from "./axes.js";
 import { modelRequests } from "./requests.js";
+import { whenChanged } from "./changes.js";
 import { keepKeys, make, replaceAround, setAttribute, setText, textOf } from "./elements.js";
 import { isLarge, stageCanvas } from "./stage_canvas.js";
 import { colourBar, neighbour, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
@@ -18,6 +19,8 @@ import { sortable } from "./table_sort.js";
 import { trailLayer } from "./trail.js";
 import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
+// The traits that are drawn: all but what goes to the kernel.
+const DRAWN = ["stages", "layout_blocks", "answer", "selected", "grounds", "plots", "tracked", "step", "decimals", "labels", "words"];
 const STEP = 0.1;
 const BUSY_MS = 300;
 
@@ -53,15 +56,15 @@ export default () => {
         edit,
         endGesture: () => (gesture += 1),
         unanswered: requests.unanswered,
+        isAnswered: requests.isAnswered,
         isLate: () => late,
         isBusy: () => requests.busy,
       });
       views.add(view);
-      const onChange = () => requests.sending || view.update();
-      model.on("change", onChange);
+      const stop = whenChanged(model, DRAWN, view.update);
       view.update();
       return () => {
-        model.off("change", onChange);
+        stop();
         views.delete(view);
       };
     },
@@ -559,7 +562,7 @@ function createView(model, el, signal, shared) {
 
   /** The kernel has seen what was typed: close the editor, or keep it open and say what is wrong. */
   function settleEditor() {
-    if (!editing?.id || answer.ack < editing.id) return;
+    if (!editing?.id || !shared.isAnswered(editing.id)) return;
     const { cell, editor, move } = editing;
     const { refused } = answer;
     if (refused?.input === cell.stage && String(refused.index) === String(indexOf(cell))) {

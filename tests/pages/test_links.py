@@ -66,7 +66,15 @@ def test_copied_link_of_a_notebook_opens_the_notebook_in_that_state(
     link = explorable.copied(lambda: explorable.press("link"))
     assert link.startswith(f"{lab.url}lab/tree/01-attention.ipynb?")
     assert explorable.page.url == address  # JupyterLab's address is its own
+    explorable.choose_preset("two keys")
+    explorable.type_into("q", 0, "7")
+    explorable.shows_cell("q", 0, "7.000000")
+    kept = explorable.everything()
+    # Another window of the same notebook has the same kernel: what runs there is not the link's to change.
     shows(open_notebook(link), state)
+    explorable.set_switch("causal", False)  # answered after whatever the window has sent
+    explorable.is_ready()
+    assert explorable.everything() == kept
 
 
 def test_copied_python_makes_the_same_explorable(explorable: ExplorablePage) -> None:

@@ -123,6 +123,15 @@ class TestJoining:
         assert made._css == style(stem)
         assert len(made._esm) < 70_000
 
+    # What goes to the kernel, and what is done once instead of drawn.
+    NOT_DRAWN: ClassVar = {"request", "search", "clipboard", "download"}
+
+    @pytest.mark.parametrize(("stem", "widget"), WIDGETS.items())
+    def test_every_trait_that_is_sent_is_drawn_when_it_changes(self, stem: str, widget: type) -> None:
+        drawn = re.search(r"^const DRAWN = \[([^]]*)\]", (FOLDER / f"{stem}.js").read_text(), re.MULTILINE)
+        sent = {n for n in vars(widget) if n in widget.class_traits(sync=True) and not n.startswith("_")}
+        assert sorted(re.findall(r"\w+", drawn[1])) == sorted(sent - self.NOT_DRAWN)
+
     def test_every_script_is_part_of_a_widget(self) -> None:
         used = {path for stem in WIDGETS for path in joined(stem)}
         assert set(FOLDER.glob("*.js")) == used

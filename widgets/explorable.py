@@ -21,6 +21,7 @@ from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu
 from attnlab.widgets.edited import Edited
 from attnlab.widgets.explaining import panel
 from attnlab.widgets.history import History
+from attnlab.widgets.later import Later
 from attnlab.widgets.matrix import Mask
 from attnlab.widgets.measure_text import measured
 from attnlab.widgets.plotter import Picture, Plotter
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Explorable"]
 
 _log = logging.getLogger("attnlab")
+
+# Longer than a frame: in a drag the numbers come first, and the link when the hand rests.
+_ADDRESS_SECONDS = 0.03
 
 
 class Explorable(Edited):
@@ -63,6 +67,7 @@ class Explorable(Edited):
         )
         self.view = TraceView(stages=self.stages(), layout_blocks=self.layout_blocks())
         self.plotter = Plotter(self._show_plots)
+        self._address_later = Later(self._show_address, _ADDRESS_SECONDS)
         super().__init__()
         self.set_trait("name", name)
         self.add_class("attnlab-explorable")
@@ -269,14 +274,24 @@ class Explorable(Edited):
         disabled = [
             n for n, can in (("undo", self._history.can_undo), ("redo", self._history.can_redo)) if not can
         ]
-        changed = self._changed()
-        edited = changed.keys() & {*self._inputs, *self._switches}
+        edited = self._changed().keys() & {*self._inputs, *self._switches}
+        shown = {
+            "values": values,
+            "limits": dict(last.limits),
+            "disabled": [*disabled, *last.disabled],
+            "notes": {"preset": "edited" if edited else ""},
+        }
+        if all(getattr(self.bar, n) == value for n, value in shown.items()):
+            self._address_later.ask()
+            return
         with self.bar.hold_sync():
-            self.bar.values = values
-            self.bar.limits = dict(last.limits)
-            self.bar.disabled = [*disabled, *last.disabled]
-            self.bar.address = self._address_of(changed)
-            self.bar.notes = {"preset": "edited" if edited else ""}
+            for n, value in shown.items():
+                setattr(self.bar, n, value)
+            self._show_address()
+
+    def _show_address(self) -> None:
+        self._address_later.stop()
+        self.bar.address = self.address
 
     def _on_selected(self, change: Any) -> None:
         self._refresh()
@@ -362,6 +377,7 @@ class Explorable(Edited):
         parts = [vars(self)[part] for part in ("bar", "view") if part in vars(self)]
         if "plotter" in vars(self):
             self.plotter.stop()
+            self._address_later.stop()
         for widget in (*parts, self):
             widget.unobserve_all()
             if isinstance(widget.layout, ipywidgets.Layout):

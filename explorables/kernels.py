@@ -139,6 +139,13 @@ class WarmKernels(AsyncMappingKernelManager):
         )
         return kernel_id
 
+    def start_watching_activity(self, kernel_id: str) -> None:
+        """Note when a kernel works. What widgets say is not read for it: each time, "busy" and "idle" are."""
+        super().start_watching_activity(kernel_id)
+        socket = self._kernels[kernel_id]._activity_stream.socket
+        socket.unsubscribe(b"")
+        socket.subscribe(b"kernel.")
+
     def page_sent(self, kernel_id: str) -> None:
         """Its page is complete; what fetched it may be no browser and never connect."""
         if kernel_id in self._taken and not self._kernel_connections.get(kernel_id):

@@ -1,5 +1,6 @@
 """What goes over the wire: one message for a result, strict JSON, small."""
 
+import asyncio
 import json
 from collections.abc import Callable
 
@@ -114,6 +115,30 @@ class TestOneResultIsOneMessage:
         page.control("scale", False)
         kinds = [key for _, data, _ in messages.sent for key in data["state"] if key in ("answer", "ack")]
         assert kinds == ["answer", "ack"]
+
+    def test_the_link_of_a_drag_is_sent_when_the_hand_rests(
+        self, messages, open_page: Callable[..., FrontEnd]
+    ) -> None:
+        page = open_page()
+        bar = page.explorable.bar
+        page.value("q", [0, 0], 0.5)  # now it is edited and can be undone
+
+        async def drag() -> None:
+            moved = asyncio.Event()
+            bar.observe(lambda _: moved.set(), "address")
+            messages.sent.clear()
+            for value in (0.6, 0.7, 0.8):
+                page.value("q", [0, 0], value)
+            assert messages.of(bar) == []
+            await asyncio.wait_for(moved.wait(), 15)
+            assert messages.of(bar) == [{"address": "q=0.8,0;0,1;1,1"}]
+            # What is shown on the bar comes with the numbers, and the link with it.
+            messages.sent.clear()
+            page.value("q", [0, 0], 0.9)
+            page.control("scale", False)
+            assert messages.of(bar)[0]["address"] == "q=0.9,0;0,1;1,1&scale=0"
+
+        asyncio.run(drag())
 
     @pytest.mark.parametrize("act", ["drag", "paste", "control"])
     def test_size_at_16_by_16(self, act: str, messages) -> None:

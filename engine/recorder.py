@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType, MethodDescriptorType, WrapperDescriptorType
+from types import CodeType, FrameType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import jaxtyping
@@ -36,6 +36,9 @@ __all__ = ["Call", "Tape", "Version", "record", "unrecorded"]
 
 MAX_CLONED = 1_000_000
 """Tensors with more elements are kept by reference, with a note, so that memory is bounded."""
+
+MAX_CALLERS = 4
+"""A tensor that is returned through more functions has no name of a variable."""
 
 # Frames of these files are not the program: torch, this recorder, and wrappers that check annotations.
 _NOT_THE_PROGRAM = (*(str(Path(m.__file__ or "").parent) + os.sep for m in (torch, jaxtyping)), __file__)
@@ -162,7 +165,7 @@ class Call:
     @cached_property
     def spot(self) -> Spot:
         """Where it happened, in the source. Read once, so that it stays what it was when first asked for."""
-        found = spot(self.place)
+        found = spot(self.place, len(self.outputs))
         if not self.in_place or found.names:
             return found
         # `x.relu_()` changes x, and so does `F.relu_(x)`: the source alone can't tell F from a tensor.
@@ -533,17 +536,19 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
 def _place() -> tuple[Place, str]:
     """The innermost point of the program, neither torch's nor ours; and the autograd function around."""
     frame: FrameType | None = sys._getframe(2)
-    place, within = None, ""
-    while frame is not None and not (place and within):
+    points: list[tuple[CodeType, int]] = []
+    within = ""
+    while frame is not None:
         code = frame.f_code
         if code is _APPLY:
             within = within or frame.f_locals["cls"].__name__
-        elif place is None and not code.co_filename.startswith(_NOT_THE_PROGRAM):
-            place = Place(code, frame.f_lasti)
+        elif len(points) <= MAX_CALLERS and not code.co_filename.startswith(_NOT_THE_PROGRAM):
+            points.append((code, frame.f_lasti))
         frame = frame.f_back
-    if place is None:
+    if not points:
         raise RuntimeError("a torch call without a caller")
-    return place, within
+    # What a function returns has the name that its caller gives it.
+    return Place(*points[0], tuple(points[1:])), within
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]

@@ -89,7 +89,10 @@ def has_name(version: Version) -> bool:
     """
     while not version.name and version.call is not None:
         call = version.call
-        if call.name != "shared storage" and (any(call.spot.names) or call.spot.returned):
+        names = call.spot.names
+        if len(names) == len(call.outputs):  # of `m = x.max(-1).values` only the one has a variable
+            names = names[version.output : version.output + 1]
+        if call.name != "shared storage" and (any(names) or call.spot.returned):
             return True
         before = call.before(version.output)
         if before is None:

@@ -10,6 +10,9 @@ from types import CodeType
 
 __all__ = ["Place", "Spot", "spot"]
 
+_PARTS = ("values", "indices")
+"""What `max`, `sort`, `topk` and others return, in order: `m = x.max(-1).values` names the first."""
+
 Positions = tuple[int | None, int | None, int | None, int | None]
 
 
@@ -19,6 +22,8 @@ class Place:
 
     code: CodeType
     instruction: int
+    callers: tuple[tuple[CodeType, int], ...] = ()
+    """The points of the program that were waiting for it, innermost first."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,10 @@ class Spot:
 
     `names` are the variables that the value of the expression is assigned to (several where it is
     unpacked, "" for one without a name), `text` is the expression itself, `returned` says that its value
-    is what the function returns. `written` is what a call that writes changes here, when the source alone
-    can say it: (the variable when a method of it is called, the variable when it's the first argument).
+    is what the function returns, `part` at which place of a tuple (−1 for deeper inside something else).
+    `each` are the variables of values that come one after the other: `q, k = [f(x) for f in …]`.
+    `written` is what a call that writes changes here, when the source alone can say it: (the variable when a
+    method of it is called, the variable when it's the first argument).
     """
 
     file: str
@@ -36,6 +43,8 @@ class Spot:
     names: tuple[str, ...]
     text: str
     returned: bool = False
+    part: int | None = None
+    each: tuple[str, ...] = ()
     written: tuple[str, str] = ("", "")
 
     def context(self, before: int = 3, after: int = 3) -> list[tuple[int, str]]:
@@ -45,11 +54,31 @@ class Spot:
         return [(n, lines[n - 1].rstrip("\n")) for n in range(first, min(len(lines), self.line + after) + 1)]
 
 
-def spot(place: Place) -> Spot:
-    """Looks a place up in its source. Without source only file and line are known."""
-    positions = next(islice(place.code.co_positions(), place.instruction // 2, None), (None,) * 4)
-    line = positions[0] or place.code.co_firstlineno
-    file = place.code.co_filename
+def spot(place: Place, outputs: int = 1) -> Spot:
+    """Looks a place up in its source. Without source only file and line are known.
+
+    What is returned as soon as it is made has the name that the caller gives it; `outputs` is how many it is.
+    """
+    own = outer = _at(place.code, place.instruction)
+    for code, instruction in place.callers:
+        if not outer.returned or outer.names:
+            break
+        part = outer.part
+        outer = _at(code, instruction)
+        if outer.each:
+            return replace(own, each=outer.each) if part is None and outputs == 1 else own
+        if outer.names:
+            if part is None and (len(outer.names) == 1 or outputs > 1):
+                return replace(own, names=outer.names)
+            if part is not None and 0 <= part < len(outer.names) > 1:
+                return replace(own, names=(outer.names[part],))
+    return own
+
+
+def _at(code: CodeType, instruction: int) -> Spot:
+    positions = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    line = positions[0] or code.co_firstlineno
+    file = code.co_filename
     found = _expressions(file, _version(file)).get(positions)
     return found or Spot(file, line, (), linecache.getline(file, line).strip())
 
@@ -71,10 +100,13 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
     spots: dict[Positions, Spot] = {}
     for statement in ast.walk(tree):
         if isinstance(statement, ast.stmt):
-            for expression, names, returned in _values(statement):
-                spots[_position(expression)] = Spot(
-                    file, expression.lineno, names, _text(expression), returned
+            for expression, names in _values(statement):
+                spots[_position(expression)] = Spot(file, expression.lineno, names, _text(expression))
+            for expression, names in _repeated(statement):
+                known = spots.get(_position(expression)) or Spot(
+                    file, expression.lineno, (), _text(expression)
                 )
+                spots[_position(expression)] = replace(known, each=names)
             for expression, written in _written(statement):
                 spots[_position(expression)] = Spot(
                     file, expression.lineno, (), _text(expression), written=written
@@ -82,6 +114,11 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
         elif isinstance(statement, ast.NamedExpr):
             name, value = statement.target.id, statement.value
             spots[_position(value)] = Spot(file, value.lineno, (name,), _text(value))
+    for node in ast.walk(tree):
+        result = getattr(node, {ast.Return: "value", ast.Lambda: "body"}.get(type(node), ""), None)
+        for expression, part in _returned(result) if result is not None else ():
+            made = Spot(file, expression.lineno, (), _text(expression), returned=True, part=part)
+            spots.setdefault(_position(expression), made)
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For):
             spots |= _iterated(file, loop, loop)
@@ -113,34 +150,62 @@ def _iterated(
     found = {_position(whole): rows}
     if isinstance(loop.iter, ast.Name):
         found[_position(loop.iter)] = rows
-    for target, parts, _ in _stores(loop.target):
+    for target, parts in _stores(loop.target):
         found[_position(target)] = Spot(file, target.lineno, parts, _text(target))
     return found
 
 
-def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
-    """The expressions whose value a statement assigns or returns, with the names given."""
+def _returned(value: ast.expr, part: int | None = None) -> Iterator[tuple[ast.expr, int | None]]:
+    """The expressions whose value a function returns, with their place in a tuple."""
+    if isinstance(value, ast.Tuple | ast.List):
+        starred = any(isinstance(element, ast.Starred) for element in value.elts)
+        for position, element in enumerate(value.elts):
+            yield from _returned(element, -1 if starred or part is not None else position)
+    elif isinstance(value, ast.Dict):
+        for item in value.values:
+            yield from _returned(item, -1)
+    elif isinstance(value, ast.ListComp | ast.GeneratorExp):
+        yield from _returned(value.elt, -1)
+    elif isinstance(value, ast.DictComp):
+        yield from _returned(value.value, -1)
+    else:
+        for branch in _branches(value):
+            yield branch, part
+
+
+def _repeated(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...]]]:
+    """Expressions that have one value after the other, each for a variable of its own."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+        return
+    (target,), value = statement.targets, statement.value
+    if not isinstance(target, ast.Tuple | ast.List) or any(isinstance(t, ast.Starred) for t in target.elts):
+        return
+    names = _names(target)
+    yield target, names  # where `q, k = map(f, …)` asks for the next one
+    if isinstance(value, ast.ListComp | ast.GeneratorExp):
+        alone = len(value.generators) == 1 and not value.generators[0].ifs
+        if alone and not isinstance(value.elt, ast.IfExp):
+            yield value.elt, names
+
+
+def _values(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, ...]]]:
+    """The expressions whose value a statement assigns, with the names given."""
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign) and statement.value is not None:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         names = _names(targets[0])
         if isinstance(statement, ast.AugAssign):
             # `x += y` runs at the position of the whole statement.
             change = ast.BinOp(statement.target, statement.op, statement.value)
-            yield ast.copy_location(change, statement), names, False
+            yield ast.copy_location(change, statement), names
         else:
             for target in targets:
                 yield from _stores(target)
             yield from _assigned(targets[0], statement.value)
-    elif isinstance(statement, ast.Return) and statement.value is not None:
-        value = statement.value
-        for part in value.elts if isinstance(value, ast.Tuple) else [value]:
-            for branch in _branches(part):
-                yield branch, (), True
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         # `torch.add(…, out=x)` as a statement of its own changes x.
         out = next((keyword.value for keyword in statement.value.keywords if keyword.arg == "out"), None)
         if out is not None:
-            yield statement.value, _names(out), False
+            yield statement.value, _names(out)
 
 
 def _written(statement: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, str]]]:
@@ -170,17 +235,17 @@ def _changed(target: ast.expr | None) -> str:
     return ast.unparse(target) if isinstance(target, ast.Name | ast.Attribute) else ""
 
 
-def _stores(target: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
+def _stores(target: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...]]]:
     """Targets that are torch calls themselves: `x[i] = …` writes, `a, b = x` takes apart."""
     if isinstance(target, ast.Subscript):
-        yield target, _names(target.value), False
+        yield target, _names(target.value)
     elif isinstance(target, ast.Tuple | ast.List):
-        yield target, _names(target), False
+        yield target, _names(target)
         for element in target.elts:
             yield from _stores(element)
 
 
-def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...], bool]]:
+def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, tuple[str, ...]]]:
     """The expressions of a value, each with the names of what it is assigned to."""
     both = (target, value)
     if all(isinstance(side, ast.Tuple | ast.List) for side in both):
@@ -189,8 +254,12 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, tup
             for pair in pairs:
                 yield from _assigned(*pair)
     elif not isinstance(target, ast.Subscript):
+        names = _names(target)
         for branch in _branches(value):
-            yield branch, _names(target), False
+            match branch:
+                case ast.Attribute(value=ast.Call() as call, attr=part) if part in _PARTS and len(names) == 1:
+                    yield call, tuple(names[0] if part == other else "" for other in _PARTS)
+            yield branch, names
 
 
 def _branches(value: ast.expr) -> Iterator[ast.expr]:

@@ -212,7 +212,7 @@ def _config(warm: int, limit: int, idle_minutes: float) -> Config:
             "cull_idle_timeout": max(1, round(60 * idle_minutes)),
             "cull_interval": min(_LOOK_SECONDS, max(1, round(30 * idle_minutes))),
         },
-        # It is against floods of printed text, and counts by reading every message once more; no visitor prints.
+        # Against floods of printed text; it counts by reading every message once more, and no visitor prints.
         PromptChannels={"limit_rate": False},
         # A restarted kernel would know nothing of the page; the page offers to load itself anew instead.
         KernelRestarter={"restart_limit": 0},

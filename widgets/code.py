@@ -1,5 +1,6 @@
 """CodeExplorable: anybody's PyTorch code, every intermediate shown under its variable name."""
 
+import functools
 import inspect
 import linecache
 import math
@@ -102,7 +103,7 @@ class CodeExplorable(Explorable):
             for name, parameter in self.parameters.get(self.function, {}).items():
                 tape.name(parameter, name)
             try:
-                function(inputs | fixed)
+                _require_computed(function(inputs | fixed))
             except Exception as error:  # the reader's code may raise anything: that is what is shown
                 stopped = _why(_named(tape), error)
         for tensor in tape.tensors():
@@ -186,6 +187,8 @@ def explore(
     functions = dict(code) if isinstance(code, Mapping) else {_name(code): code}
     if not functions:
         raise ValueError("expected at least one function, got none")
+    for function in functions.values():
+        _require_plain(function)
     arguments = _arguments(next(iter(functions.values())), len(tensors))
     # What the caller chose is what a reset goes back to.
     chosen = options.pop("function", next(iter(functions)))
@@ -269,6 +272,32 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def _require_plain(function: Callable[..., Any]) -> None:
+    """Refuses functions whose body doesn't run when they are called."""
+    target: Any = function.forward if isinstance(function, torch.nn.Module) else function
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not callable(target):
+        raise ValueError(f"expected a function or a module, got {type(target).__name__}")
+    for call in (target, vars(type(target)).get("__call__")):
+        if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+            raise ValueError(
+                f"{_name(function)}: expected a function that returns, got a generator function, "
+                "which computes nothing when it is called; return a list instead of using yield"
+            )
+        if inspect.iscoroutinefunction(call):
+            raise ValueError(
+                f"{_name(function)}: expected a plain function, got an async one, "
+                "which computes nothing when it is called; leave the word async out"
+            )
+
+
+def _require_computed(result: Any) -> None:
+    if inspect.isgenerator(result) or inspect.iscoroutine(result):
+        result.close()
+        raise ValueError(f"it returned a {type(result).__name__}, which computes nothing until it is used")
+
+
 def _arguments(function: Callable[..., Any], count: int) -> list[str]:
     """The names of the first `count` arguments."""
     target = function.forward if isinstance(function, torch.nn.Module) else function
@@ -301,7 +330,19 @@ def _by_name(function: Callable[..., Any], arguments: Sequence[str]) -> Callable
 
 
 def _named(tape: Tape) -> Tape:
-    """What a module of torch's own makes has no variable in the reader's code: it is called by the call."""
+    """Names what one line alone doesn't name.
+
+    What a module of torch's own makes has no variable in the reader's code: it is called by the call. What an
+    expression makes one after the other (`q, k, v = [f(x) for f in …]`) has the variables in their order.
+    """
+    repeated: dict[Any, list[Version]] = {}
+    for call in tape.calls:
+        if call.spot.each and len(call.outputs) == 1:
+            repeated.setdefault((call.spot.each, call.place.callers), []).extend(call.outputs)
+    for (names, _), versions in repeated.items():
+        if len(versions) % len(names) == 0:  # else some had no value, or one that was there before
+            for position, version in enumerate(versions):
+                version.name = version.name or names[position % len(names)]
     for call in tape.calls:
         if _is_ours(call.place.code):
             for version in call.outputs:

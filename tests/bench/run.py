@@ -105,7 +105,7 @@ def _latency(browser: Browser) -> None:
         with attnlab_pages(Path(folder), "--notebooks", folder) as server:
             address = server.url
             page = browser.new_page(viewport={"width": 1280, "height": 1000})
-            # In a drag: not each second move back at the preset, where undo and the word "edited" go again too.
+            # In a drag: not each second move back at the preset, where the word "edited" goes again too.
             ours = _times(page, f"{address}default", away=True)
             calm = _times(page, f"{address}default", away=True, count=SLOW_MOVES, pause=PAUSE)
             returning = _times(page, f"{address}default")

@@ -244,11 +244,11 @@ def test_expressions_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
         "X.sum()", "X.sum() * 2",
         "row[0]", "row[1]", "row[2]", "row * 2", "row * 2", "row * 2",
         "X[i]", "X[i] * 2", "X[i]", "X[i] * 2",
-        "t * 2", "w", "w * 3",
+        "y", "w", "u",  # returned as soon as they are made, to a variable
         "X.T", "X @ X.T", "doubled[0] + 1",
     ]  # fmt: skip
     returned = [stage_name(call.outputs[0]) for call in tape.calls if call.spot.returned]
-    assert returned == ["w * 3", "X @ X.T", "doubled[0] + 1"]
+    assert returned == ["y", "u", "X @ X.T", "doubled[0] + 1"]
 
 
 def test_loops() -> None:

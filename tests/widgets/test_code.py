@@ -3,6 +3,7 @@
 # ruff: noqa: RET504, F841 (the code under test gives names to what it makes)
 
 import functools
+import linecache
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -75,8 +76,12 @@ class TestWhatCanBeExplored:
 
     def test_a_lambda(self, x: Tensor) -> None:
         explorable = explore(lambda x: (y := x * 2) + y, x)
-        assert titles(explorable) == ["x", "y"]
+        assert titles(explorable) == ["x", "y", "returned"]
         assert_explained(explorable)
+        q, k = torch.randn(2, 3, 2).double()
+        explorable = explore(lambda q, k: (q @ k.mT).softmax(-1), q, k)
+        assert titles(explorable) == ["q", "k", "returned"]
+        assert same_numbers(tensor(explorable, "returned"), (q @ k.mT).softmax(-1))
 
     def test_a_partial(self, x: Tensor) -> None:
         def scaled(x: Tensor, by: float) -> Tensor:
@@ -248,8 +253,83 @@ class TestWhatIsRefused:
         with refused("function: expected one of a, got 'b'"):
             explore({"a": lambda x: x}, x, function="b")
 
+    def test_functions_that_compute_nothing_when_called(self, x: Tensor) -> None:
+        def one_by_one(x: Tensor) -> Iterator[Tensor]:
+            yield x * 2
+
+        async def later(x: Tensor) -> Tensor:
+            return x * 2
+
+        class Module(nn.Module):
+            def forward(self, x: Tensor) -> Iterator[Tensor]:
+                yield x * 2
+
+        for function in (one_by_one, functools.partial(one_by_one), Module()):
+            with refused("expected a function that returns, got a generator function", "list instead of"):
+                explore(function, x)
+        with refused("later: expected a plain function, got an async one"):
+            explore({"now": lambda x: x * 2, "later": later}, x)
+        with refused("expected a function or a module, got int"):
+            explore(3, x)
+        explorable = explore(lambda x: one_by_one(x), x)
+        assert explorable.state == "stopped"
+        assert "returned a generator, which computes nothing until it is used" in explorable.message
+
 
 class TestWhatIsShown:
+    @pytest.mark.parametrize(
+        ("body", "names"),
+        [
+            ("m = x.max(-1).values", "m"),
+            ("i = x.sort(-1).indices", "i"),
+            ("both = x.max(-1)", "both[0] both[1]"),
+            ("q, k, v = [f(x) for f in (twice, twice, thrice)]", "q k v"),
+            ("q, k = (x * w for w in (2, 3))", "q k"),
+            ("q, k = map(twice, (x, x))", "q k"),
+            ("q, k = map(torch.relu, (x, x))", "q k"),
+            ("q, k = [x * w for w in (2, 3)]\nu, v = [x * w for w in (2, 3)]", "q k u v"),
+            ("q = twice(x)\nk = twice(q)", "q k"),
+            ("q = through(x)", "q"),
+            ("q, k = two(x)", "q k"),
+            ("q, k, v = thirds(x)", "q k v"),
+            ("q = twice(x) + 1", "returned q"),
+            ("both = two(x)", "returned returned"),
+            ("one = in_a_dict(x)", "returned"),
+            ("q, k = twice(x)", "returned q k"),
+            ("return {'y': x * 2, 'z': [x + 1, (x - 1,)]}", "returned returned returned"),
+            ("return [x * 2, x + 1]", "returned returned"),
+            ("return [x * w for w in (2, 3)]", "returned returned"),
+            ("return {w: x * w for w in (2, 3)}", "returned returned"),
+            ("y = x * 2\nreturn {'y': y}", "y"),
+        ],
+    )
+    def test_each_result_by_its_variable(self, body: str, names: str, x: Tensor) -> None:
+        scope: dict[str, Any] = {"torch": torch}
+        code = (
+            "def twice(t): return t * 2\n"
+            "def thrice(t):\n    return t * 3\n"
+            "def through(t):\n    return twice(t)\n"
+            "def two(t): return t * 2, t * 3\n"
+            "def thirds(t): return t.chunk(3, -1)\n"
+            "def in_a_dict(t): return {'a': t * 2}\n"
+            "def f(x):\n    " + body.replace("\n", "\n    ")
+        )
+        file = f"<{body}>"
+        linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+        exec(compile(code, file, "exec"), scope)
+        explorable = explore(scope["f"], x)
+        assert explorable.state == "ready"
+        assert titles(explorable) == ["x", *names.split()]
+
+    def test_values_that_were_there_before_name_no_other(self, x: Tensor) -> None:
+        """One of the three makes no tensor: which of the variables the other two are isn't known."""
+
+        def f(x: Tensor) -> Tensor:
+            q, k, v = [g(x) for g in (lambda t: t, torch.exp, torch.relu)]
+            return q + k + v
+
+        assert titles(explore(f, x)) == ["x", "returned"]
+
     def test_names_given_win(self, x: Tensor) -> None:
         def f(x: Tensor) -> Tensor:
             scores = x @ x.mT

@@ -302,7 +302,7 @@ STYLES = {
         FOLDED,
         PADDED,
         ["h", "w_q", "w_k", "w_v", "w_o"],
-        "t returned t returned t returned scores valid scores attention_weights mixed merged out",
+        "t queries t ks t vals scores valid scores attention_weights mixed merged out",
     ),
     "letters": (
         LETTERS,

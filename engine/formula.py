@@ -126,15 +126,18 @@ class Sum(Formula):
         running = None if numbers or not left_out else _running(self.terms)
         if running:
             return _row(f"<munder><mo>∑</mo><mi>j</mi></munder>{running}")
-        shown = [_grouped(term, numbers=numbers, inside=(Sum,)) for term in terms]
+        shown = [
+            f"<mo>{sign}</mo>" * bool(sign) + _grouped(term, numbers=numbers, inside=(Sum,))
+            for sign, term in _signed(terms)
+        ]
         if left_out:
-            shown.append(f"<mtext>{left_out} more</mtext>")
-        return _row("<mo>+</mo>".join(shown)) if shown else _number(0.0)
+            shown.append(f"<mo>+</mo><mtext>{left_out} more</mtext>")
+        return _row("".join(shown)) if shown else _number(0.0)
 
     def words(self) -> str:
         terms, left_out = self.shown()
-        shown = [_worded(term, (Sum,)) for term in terms]
-        return " + ".join([*shown, *([f"{left_out} more"] if left_out else [])]) or "0"
+        shown = [f" {sign} " * bool(sign) + _worded(term, (Sum,)) for sign, term in _signed(terms)]
+        return "".join([*shown, *([f" + {left_out} more"] if left_out else [])]) or "0"
 
 
 @dataclass(frozen=True)
@@ -474,10 +477,19 @@ def _power_of_e_of(exponent: str) -> str:
     return f"<msup><mi>e</mi>{_row(exponent)}</msup>"
 
 
+def _signed(terms: Sequence[Formula]) -> Iterator[tuple[str, Formula]]:
+    """The terms of a sum, each with the sign before it: a − b instead of a + −b."""
+    for position, term in enumerate(terms):
+        if position and isinstance(term, Apply) and term.name == "negative":
+            yield "−", term.of
+        else:
+            yield "+" * bool(position), term
+
+
 def _grouped(formula: Formula, *, numbers: bool, inside: tuple[type, ...]) -> str:
     """In parentheses where the formula around binds more tightly, and around a negative number."""
     text = formula.mathml(numbers=numbers)
-    negative = numbers and isinstance(formula, Cell | Constant) and (formula.value() < 0)
+    negative = numbers and isinstance(formula, Cell | Constant | Named) and (formula.value() < 0)
     if negative or isinstance(formula, inside):
         return _row(f"<mo>(</mo>{text}<mo>)</mo>")
     return text
@@ -485,7 +497,7 @@ def _grouped(formula: Formula, *, numbers: bool, inside: tuple[type, ...]) -> st
 
 def _worded(formula: Formula, inside: tuple[type, ...]) -> str:
     text = formula.words()
-    negative = isinstance(formula, Cell | Constant) and formula.value() < 0
+    negative = isinstance(formula, Cell | Constant | Named) and formula.value() < 0
     return f"({text})" if negative or isinstance(formula, inside) else text
 
 

@@ -7,7 +7,7 @@ import { modelRequests } from "./requests.js";
 import { whenChanged } from "./changes.js";
 
 // The traits that are drawn; the rest goes to the kernel, or is done once.
-const DRAWN = ["controls", "values", "limits", "notes", "disabled", "ack", "address", "address_names", "words"];
+const DRAWN = ["controls", "values", "limits", "notes", "disabled", "refused", "ack", "address", "address_names", "words"];
 const ADDRESS_MS = 250;
 // Some browsers read a saved file only after the click has been dealt with.
 const SAVED_MS = 60_000;
@@ -158,6 +158,17 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
   let gesture = 0;
 
   const valueOf = (name) => (unanswered.has(name) ? unanswered.get(name).value : model.get("values")[name]);
+  /** What was typed into a field and refused stays there, to be mended. */
+  const textOfField = (name) => (unanswered.has(name) ? valueOf(name) : (model.get("refused")[name] ?? valueOf(name)));
+  const markRefused = (field, refused) => {
+    if (refused) field.setAttribute("aria-invalid", "true");
+    else field.removeAttribute("aria-invalid");
+  };
+  /** Escape gives up what was refused: what is in force comes back. */
+  const givenUp = (field, name) =>
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && name in model.get("refused")) push(name, model.get("values")[name]);
+    });
   const isDisabled = (name) => model.get("disabled").includes(name);
 
   /** What stands in the notice when nothing has just been said. */
@@ -289,7 +300,7 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     return holder;
   }
 
-  /** A line of text. What was refused stays in it as long as it has the keyboard. */
+  /** A line of text. */
   function text({ name, label }) {
     const holder = make("label", "attnlab-control");
     const field = make("input", "attnlab-number-field");
@@ -297,9 +308,15 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     field.spellcheck = false;
     field.dataset.name = name;
     field.addEventListener("change", () => push(name, field.value.trim()));
+    givenUp(field, name);
     holder.append(make("span", "attnlab-label", label), field);
+    let shown = null;
     painters.push(() => {
-      if (!unanswered.has(name) && root.getRootNode().activeElement !== field) setValue(field, valueOf(name));
+      const value = textOfField(name);
+      // What is being typed stays until it is sent; an answer of another kind must not take it away.
+      if (value !== shown || root.getRootNode().activeElement !== field) setValue(field, value);
+      shown = value;
+      markRefused(field, name in model.get("refused"));
     });
     return holder;
   }
@@ -344,6 +361,7 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
       field.dataset.name = `${name}-${i}`;
       field.setAttribute("aria-label", fill(words.item, i + 1));
       field.addEventListener("change", () => send(items()));
+      givenUp(field, name);
       const buttons = [
         ["earlier", words.earlier, "↑", i > 0, () => moved(i, -1)],
         ["later", words.later, "↓", i < count - 1, () => moved(i, 1)],
@@ -358,9 +376,7 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
       return li;
     }
     holder.append(make("span", "attnlab-label", label), list, add);
-    painters.push(() => {
-      const value = valueOf(name);
-      if (value === shown) return;
+    function rebuild(value) {
       shown = value;
       const texts = value ? value.split(separator) : [];
       const active = root.getRootNode().activeElement?.dataset?.name;
@@ -368,6 +384,13 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
       keepKeys(list, "button, input");
       // The list was built anew; the keyboard goes on where it was, or at the list's end.
       if (active?.startsWith(`${name}-`)) (list.querySelector(`[data-name="${active}"]`) ?? add).focus();
+    }
+    painters.push(() => {
+      const value = textOfField(name);
+      if (value !== shown) rebuild(value);
+      const taken = model.get("values")[name].split(separator);
+      const refused = name in model.get("refused");
+      list.querySelectorAll("input").forEach((field, i) => markRefused(field, refused && field.value !== taken[i]));
     });
     return holder;
   }

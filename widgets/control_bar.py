@@ -118,6 +118,8 @@ class ControlBar(anywidget.AnyWidget):
     """Control name → a word beside it, for example that a preset has been edited."""
     disabled: t.List[Any] = t.List().tag(sync=True)
     """Names of commands that would do nothing now."""
+    refused = t.Dict().tag(sync=True)
+    """Control name → what was typed and refused; it stays in its field."""
     request = t.Dict().tag(sync=True, echo_update=False)
     """The newest changes of the reader: {id, edits: [{name, value, gesture}]}; a gesture is one undo step."""
     ack = t.Dict({"id": 0, "nonce": ""}).tag(sync=True, echo_update=False)

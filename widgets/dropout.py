@@ -455,6 +455,9 @@ class DropoutExplorable(Explorable):
             # A mistake is made at its place, and the controls say where that is.
             self.inside = self.mistake in (_BEFORE, _LEFT_ON)
             self.training = self.mistake in (_FACTOR, _BEFORE)
+        elif name == "mistake":
+            base = self._base(self.preset)
+            self.inside, self.training = base["inside"], base["training"]
         if name == "weights" and self.keep.shape != self.weights.shape:
             # More weights than before: the new ones are kept.
             keep = torch.ones(self.weights.shape[0])

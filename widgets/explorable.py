@@ -280,6 +280,7 @@ class Explorable(Edited):
             "limits": dict(last.limits),
             "disabled": [*disabled, *last.disabled],
             "notes": {"preset": "edited" if edited else ""},
+            "refused": self._refused_field(),
         }
         if all(getattr(self.bar, n) == value for n, value in shown.items()):
             self._address_later.ask()
@@ -288,6 +289,10 @@ class Explorable(Edited):
             for n, value in shown.items():
                 setattr(self.bar, n, value)
             self._show_address()
+
+    def _refused_field(self) -> dict[str, str]:
+        refused = self._refused
+        return {refused.input: refused.text} if refused and refused.input in self._switches else {}
 
     def _show_address(self) -> None:
         self._address_later.stop()

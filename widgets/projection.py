@@ -163,6 +163,7 @@ class ProjectionExplorable(Explorable):
             causal=self.causal,
         )
         width = trace.q.shape[1]
+        used = [n for n in ("w_q", "w_k", "w_v", "w_o") if n != "w_o" or self.output_projection]
         shared = trace.v_shared is not None
         names = ["q", "k", "v", "q_heads", "k_heads", "v_heads", "masked", "weights", "head_output", "concat"]
         names += ["k_shared", "v_shared"] if shared else []
@@ -181,7 +182,13 @@ class ProjectionExplorable(Explorable):
                 "mix": "weights · V",
                 "merge": "merge",
                 "out": "· W_O" if self.output_projection else "no W_O",
-                "parameters": _parameters(width, self.heads, self.kv_heads),
+                "parameters": _parameters(
+                    width,
+                    self.heads,
+                    self.kv_heads,
+                    sum(given[n].numel() for n in used),
+                    f"{', '.join(n.upper() for n in used[:-1])} and {used[-1].upper()}",
+                ),
                 "topic": "",
             },
             limits={"heads": 4, "kv_heads": self.heads, "decimals": 8},
@@ -189,7 +196,11 @@ class ProjectionExplorable(Explorable):
         result = {_HEADS: self._shared, _PACKING: self._packed, _LINEAR: self._linear}[self.look](
             result, trace
         )
-        return replace(result, layout_blocks=self._blocks(shared, list(result.tensors)))
+        stages = self.stages()
+        if not self.causal:
+            stages["masked"]["title"] = "scaled"
+        blocks = self._blocks(shared, list(result.tensors))
+        return replace(result, stages=stages, layout_blocks=blocks)
 
     def _blocks(self, shared: bool, stages: Sequence[str]) -> list[dict[str, Any]]:
         topic = [n for n in _TOPIC if n in stages]
@@ -343,14 +354,14 @@ def _columns(width: int, heads: int, layout: str) -> tuple[list[str], Tensor]:
 
 
 @cache
-def _parameters(width: int, heads: int, kv_heads: int) -> str:
-    """Parameters counted from modules, here and in a model that is known."""
-    here = parameter_count(width, heads, kv_heads=kv_heads)
+def _parameters(width: int, heads: int, kv_heads: int, here: int, matrices: str) -> str:
+    """Parameters of the page's own matrices, of modules of their width, and of a model that is known."""
+    module = parameter_count(width, heads, kv_heads=kv_heads)
     counts = [n for n in range(1, 5) if width % n == 0]
     same = ", ".join(f"{n}: {parameter_count(width, n):,}" for n in counts)
     gpt = parameter_count(768, 12, qkv_bias=False), parameter_count(768, 12)
     return (
-        f"Parameters with biases, from modules: {here:,} here (model width {width}). By number of heads, "
-        f"each with its own keys and values, {same}. GPT-2 small (width 768, 12 heads): {gpt[0]:,} without "
+        f"Parameters here, in {matrices}: {here:,}. Counted from modules of width {width}, with biases and an "
+        f"output projection: {module:,}; by number of heads, each with its own keys and values, {same}. GPT-2 small (width 768, 12 heads): {gpt[0]:,} without "
         f"biases of Q, K and V, {gpt[1]:,} with all."
     )

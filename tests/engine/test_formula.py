@@ -45,6 +45,9 @@ X, Y = cells(3.0, -2.0)
     ("formula", "value", "words"),
     [
         (Sum((X, Y)), 1.0, "3 + (−2)"),
+        (Sum((X, Apply("negative", Y, lambda x: -x))), 5.0, "3 − (−2)"),
+        (Sum((Y, Apply("negative", Named("μ", X), lambda x: -x))), -5.0, "(−2) − 3"),
+        (Sum((Apply("negative", X, lambda x: -x), X)), 0.0, "−(3) + 3"),
         (Sum(()), 0.0, "0"),
         (Product((X, Y, Constant(0.5))), -3.0, "3 · (−2) · 0.5000"),
         (Product((Sum((X, Y)), X)), 3.0, "(3 + (−2)) · 3"),

@@ -384,17 +384,40 @@ def test_writing_changes_those_who_share(at: At) -> None:
     memory.set_switch("write", False)
 
 
-def test_a_refused_operation_does_not_stay_in_the_list(at: At) -> None:
+def test_a_refused_operation_stays_to_be_mended(at: At) -> None:
     memory = choose(at("memory"), "view of transposed heads")
     field = memory.control("chain-1")
     field.fill("exec(1)")
     field.press("Enter")
     memory.is_invalid("Operation 2", "exec")
-    # The list is what runs; or else the next change would send the refused one again.
-    expect(field).to_have_value("transpose(1,2)")
-    memory.choose("chain-add", "flatten()")
+    expect(field).to_have_value("exec(1)")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(memory.control("chain-0")).not_to_have_attribute("aria-invalid", "true")
+    field.fill("permute(0,2,1,3)")
+    field.press("Enter")
     memory.is_ready()
-    expect(memory.root.locator(".attnlab-chain-item")).to_have_count(4)
+    expect(field).to_have_value("permute(0,2,1,3)")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    # Or given up: what is in force comes back.
+    field.fill("exec(1)")
+    field.press("Enter")
+    memory.is_invalid("Operation 2", "exec")
+    field.press("Escape")
+    memory.is_ready()
+    expect(field).to_have_value("permute(0,2,1,3)")
+
+
+def test_refused_sizes_stay_to_be_mended(at: At) -> None:
+    memory = choose(at("memory"), "there and back")
+    field = memory.control("start")
+    field.fill("1,x,4")
+    field.press("Enter")
+    memory.is_invalid("Start", "1,x,4")
+    expect(field).to_have_value("1,x,4")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.press("Escape")
+    memory.is_ready()
+    expect(field).to_have_value("1,3,4")
 
 
 def test_operations_are_added_moved_and_removed(at: At) -> None:

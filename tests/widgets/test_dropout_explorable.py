@@ -363,6 +363,15 @@ class TestMistakes:
         page.command("undo")
         assert (page.explorable.inside, page.explorable.training) == (not inside, not training)
 
+    def test_without_a_mistake_the_page_is_where_its_preset_is(self, open_dropout: Open) -> None:
+        for preset, inside in (("two, three and five tenths", False), ("inside attention", True)):
+            page = open_dropout(preset=preset)
+            page.control("mistake", LEFT_ON)
+            assert (page.explorable.inside, page.explorable.training) == (True, False)
+            page.control("mistake", NONE)
+            assert (page.explorable.inside, page.explorable.training) == (inside, True)
+            assert page.explorable.address == open_dropout(preset=preset).explorable.address
+
     def test_evaluation_claims_no_mask(self, open_dropout: Open) -> None:
         page = open_dropout(keep=[0, 1, 0])
         page.control("training", False)

@@ -162,7 +162,8 @@ class TestNumberOfHeads:
         assert_is_right(page)
         assert failed(page) == []
         text = page.answer["texts"]["parameters"]
-        assert "80 here (model width 4)" in text
+        assert "here, in W_Q, W_K, W_V and W_O: 64. " in text
+        assert "width 4, with biases and an output projection: 80; by number of heads" in text
         assert "1: 80, 2: 80, 4: 80." in text
         assert "2,360,064 without biases of Q, K and V, 2,362,368 with all" in text
         assert sum(p.numel() for p in nn.MultiheadAttention(4, heads).parameters()) == 80
@@ -186,13 +187,28 @@ class TestNumberOfHeads:
     def test_wider_models(self) -> None:
         page = sized(2, 3, 2, 3, 3, 2)
         text = page.answer["texts"]["parameters"]
-        assert f"{4 * 6 * 6 + 4 * 6} here (model width 6)" in text
+        sizes = [page.numbers[name].numel() for name in ("w_q", "w_k", "w_v", "w_o")]
+        assert f"here, in W_Q, W_K, W_V and W_O: {sum(sizes)}. " in text
+        assert f"width 6, with biases and an output projection: {4 * 6 * 6 + 4 * 6};" in text
         assert "1: 168, 2: 168, 3: 168." in text
+
+    def test_without_output_projection_there_are_fewer_here(self) -> None:
+        page = open_page()
+        page.control("output_projection", False)
+        assert "here, in W_Q, W_K and W_V: 48. " in page.answer["texts"]["parameters"]
+
+    def test_scores_are_called_masked_only_where_a_mask_is(self) -> None:
+        page = open_page()
+        for causal, title in ((True, "scaled and masked"), (False, "scaled")):
+            page.control("causal", causal)
+            assert page.explorable.view.stages["masked"]["title"] == title
 
     def test_sharing_saves_parameters(self) -> None:
         text = open_page(preset=SHARED).answer["texts"]["parameters"]
         # Q and W_O of 4 · 4 + 4 each, K and V of 4 · 2 + 2 each.
-        assert "60 here (model width 4)" in text
+        # Here X has one column: W_Q is 1 × 4, W_K and W_V are 1 × 2.
+        assert "here, in W_Q, W_K, W_V and W_O: 24. " in text
+        assert "an output projection: 60;" in text
         assert "1: 80, 2: 80, 4: 80" in text
 
 

@@ -40,6 +40,8 @@ MAX_CLONED = 1_000_000
 MAX_CALLERS = 4
 """A tensor that is returned through more functions has no name of a variable."""
 
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+
 # Frames of these files are not the program: torch, this recorder, and wrappers that check annotations.
 _NOT_THE_PROGRAM = (*(str(Path(m.__file__ or "").parent) + os.sep for m in (torch, jaxtyping)), __file__)
 
@@ -155,6 +157,8 @@ class Call:
     within: str = ""
     """The `torch.autograd.Function` it happened in, whose gradient is another than that of its calls."""
     random_state: Tensor | None = None
+    inside: int = 0
+    """Which run of a function of torch's own it is a step of; 0 for what the program calls by itself."""
     outputs: list[Version] = field(default_factory=list)
 
     @property
@@ -202,6 +206,9 @@ class Tape(TorchFunctionMode):
         self._first_seen: list[tuple[Tensor, Version]] = []
         # Ids of what has been made since the block began, as far as Python's collector has told it
         self._young: set[int] = set()
+        # The function of torch's own that runs, and how many have run. Held, so that the next one is another.
+        self._running: FrameType | None = None
+        self._runs = 0
         self._counts_all = True
         """False from the first tensor on whose changes torch doesn't count (`.data`, inference mode)."""
 
@@ -223,7 +230,15 @@ class Tape(TorchFunctionMode):
             self._young |= _young_tensors()
 
     def settle(self) -> None:
-        """Finds out which tensors, first seen as an argument, were made in the block by something unseen."""
+        """Finds out what only the whole of the block tells: whose name a result has, what was made unseen."""
+        self._running = None
+        steps: dict[int, list[Call]] = {}
+        for call in self.calls:
+            if call.inside:
+                steps.setdefault(call.inside, []).append(call)
+        for run in steps.values():
+            if len(run) > 1:
+                _name_results_only(run)
         # Autograd begins anew at a leaf that learns, and at numbers that come from outside of torch.
         doubtful = [
             (tensor, version)
@@ -262,8 +277,12 @@ class Tape(TorchFunctionMode):
             noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
-        place, within = _place()
-        call = Call(name, func, noted_args, noted_kwargs, place, writes, within, random)
+        place, within, running = _place()
+        if running is not None and running is not self._running:
+            self._running = running
+            self._runs += 1
+        inside = self._runs if running is not None else 0
+        call = Call(name, func, noted_args, noted_kwargs, place, writes, within, random, inside)
         try:
             result = func(*args, **kwargs)
         except Exception:
@@ -533,22 +552,50 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     return name, writes
 
 
-def _place() -> tuple[Place, str]:
-    """The innermost point of the program, neither torch's nor ours; and the autograd function around."""
+def _place() -> tuple[Place, str, FrameType | None]:
+    """The innermost point of the program, neither torch's nor ours; what it is in.
+
+    That is the autograd function around, by name, and the function of torch's own that the program called.
+    """
     frame: FrameType | None = sys._getframe(2)
+    running = None
     points: list[tuple[CodeType, int]] = []
     within = ""
     while frame is not None:
         code = frame.f_code
         if code is _APPLY:
             within = within or frame.f_locals["cls"].__name__
-        elif len(points) <= MAX_CALLERS and not code.co_filename.startswith(_NOT_THE_PROGRAM):
+        elif code.co_filename.startswith(_NOT_THE_PROGRAM):
+            if not points and code.co_filename.startswith(_TORCH):
+                running = frame
+        elif len(points) <= MAX_CALLERS:
             points.append((code, frame.f_lasti))
         frame = frame.f_back
     if not points:
         raise RuntimeError("a torch call without a caller")
     # What a function returns has the name that its caller gives it.
-    return Place(*points[0], tuple(points[1:])), within
+    return Place(*points[0], tuple(points[1:])), within, running
+
+
+def _name_results_only(steps: Sequence[Call]) -> None:
+    """Of the steps of one function of torch's own, the last ones made what the program gives its names to."""
+    given: set[object] = set()
+    for call in reversed(steps):
+        found = call.spot
+        whole = len(found.names) == len(call.outputs)
+        first = found.names[0] if found.names else None
+        names = [found.names[n] if whole else first or n for n in range(len(call.outputs))]
+        free = [name not in given for name in names]
+        given.update(names)
+        if not all(free):
+            left = tuple(name if is_free else "" for name, is_free in zip(found.names, free, strict=False))
+            call.spot = replace(
+                found,
+                names=left if whole and any(left) else (),
+                text=call.name,
+                returned=found.returned and any(free),
+                each=found.each if any(free) else (),
+            )
 
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]

@@ -273,9 +273,16 @@ def _branches(value: ast.expr) -> Iterator[ast.expr]:
         yield value
 
 
+def _element(target: ast.expr) -> str:
+    """One of several targets; in `out, (h, c) = lstm(x)` the second is both, `(h, c)`."""
+    if isinstance(target, ast.Tuple | ast.List):
+        return f"({', '.join(map(_element, target.elts))})"
+    return (_names(target) or ("",))[0]
+
+
 def _names(target: ast.expr) -> tuple[str, ...]:
     if isinstance(target, ast.Tuple | ast.List):
-        return tuple(name for element in target.elts for name in (_names(element) or ("",))[:1])
+        return tuple(_element(element) for element in target.elts)
     if isinstance(target, ast.Starred):
         return _names(target.value)
     if isinstance(target, ast.Name | ast.Attribute):

@@ -292,7 +292,9 @@ class Explorable(Edited):
 
     def _refused_field(self) -> dict[str, str]:
         refused = self._refused
-        return {refused.input: refused.text} if refused and refused.input in self._switches else {}
+        if refused is None or refused.input is None or refused.input not in self._switches:
+            return {}
+        return {refused.input: refused.text}
 
     def _show_address(self) -> None:
         self._address_later.stop()

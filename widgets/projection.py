@@ -361,7 +361,7 @@ def _parameters(width: int, heads: int, kv_heads: int, here: int, matrices: str)
     same = ", ".join(f"{n}: {parameter_count(width, n):,}" for n in counts)
     gpt = parameter_count(768, 12, qkv_bias=False), parameter_count(768, 12)
     return (
-        f"Parameters here, in {matrices}: {here:,}. Counted from modules of width {width}, with biases and an "
-        f"output projection: {module:,}; by number of heads, each with its own keys and values, {same}. GPT-2 small (width 768, 12 heads): {gpt[0]:,} without "
-        f"biases of Q, K and V, {gpt[1]:,} with all."
+        f"Parameters here, in {matrices}: {here:,}. Counted from modules of width {width}, with biases and "
+        f"an output projection: {module:,}; by number of heads, each with its own keys and values, {same}. "
+        f"GPT-2 small (width 768, 12 heads): {gpt[0]:,} without biases of Q, K and V, {gpt[1]:,} with all."
     )

@@ -325,9 +325,12 @@ class TestRefused:
         assert all(word in answer["message"] for word in words), answer["message"]
         assert answer["refused"]["text"] == chain
         assert answer["refused"]["input"] == "chain"
+        assert page.explorable.bar.refused == {"chain": chain}  # it stays where it was typed
         assert page.explorable.chain == DEFAULT
         assert len(page.explorable.result.steps) == 4
         assert all(same_numbers(tensor, before[name]) for name, tensor in page.numbers.items())
+        page.control("write", True)
+        assert page.explorable.bar.refused == {}
         page.control("chain", "flatten()")
         assert page.answer["state"] == "ready"
         with pytest.raises(ValueError, match=re.escape(words[0][1:])):

@@ -9,13 +9,13 @@ It works on any PyTorch code: nothing has to be declared, and nothing is slower 
 Source: `torch.overrides.TorchFunctionMode`, PyTorch documentation, "Extending PyTorch".
 """
 
+import contextlib
 import gc
 import math
 import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -209,6 +209,8 @@ class Tape(TorchFunctionMode):
         # The function of torch's own that runs, and how many have run. Held, so that the next one is another.
         self._running: FrameType | None = None
         self._runs = 0
+        # Where the block stands: what is outside of it made nothing in it.
+        self._block: FrameType | None = None
         self._counts_all = True
         """False from the first tensor on whose changes torch doesn't count (`.data`, inference mode)."""
 
@@ -217,11 +219,13 @@ class Tape(TorchFunctionMode):
         gc.collect(0)
         self._young.clear()
         gc.callbacks.append(self._collecting)
+        self._block = _block_around(sys._getframe(1))
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
+        self._block = None
         gc.callbacks.remove(self._collecting)
         self.settle()
 
@@ -277,7 +281,7 @@ class Tape(TorchFunctionMode):
             noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
-        place, within, running = _place()
+        place, within, running = _place(self._block)
         if running is not None and running is not self._running:
             self._running = running
             self._runs += 1
@@ -482,7 +486,7 @@ class Tape(TorchFunctionMode):
         self._current[id(tensor)] = (tensor, version, _changes(tensor), len(writes))
 
 
-@contextmanager
+@contextlib.contextmanager
 def record() -> Iterator[Tape]:
     """Records every torch call of the block. The tape can be read during the block and after it."""
     tape = Tape()
@@ -490,7 +494,7 @@ def record() -> Iterator[Tape]:
         yield tape
 
 
-def unrecorded() -> AbstractContextManager[None]:
+def unrecorded() -> contextlib.AbstractContextManager[None]:
     """What is called in this block is no part of what is being recorded: preparations, and looks at it."""
     return torch._C.DisableTorchFunction()
 
@@ -552,8 +556,18 @@ def _name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     return name, writes
 
 
-def _place() -> tuple[Place, str, FrameType | None]:
-    """The innermost point of the program, neither torch's nor ours; what it is in.
+def _block_around(frame: FrameType | None) -> FrameType | None:
+    """The frame of the program that enters the block, through a context manager or by itself."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file != contextlib.__file__ and _owner(file) == "program":
+            break
+        frame = frame.f_back
+    return frame
+
+
+def _place(block: FrameType | None) -> tuple[Place, str, FrameType | None]:
+    """The innermost point of the program, neither torch's nor ours; what it is in, as far as the block.
 
     That is the autograd function around, by name, and the function of torch's own that the program called.
     """
@@ -565,16 +579,32 @@ def _place() -> tuple[Place, str, FrameType | None]:
         code = frame.f_code
         if code is _APPLY:
             within = within or frame.f_locals["cls"].__name__
-        elif code.co_filename.startswith(_NOT_THE_PROGRAM):
-            if not points and code.co_filename.startswith(_TORCH):
+        else:
+            whose = _whose.get(code.co_filename) or _owner(code.co_filename)
+            if whose == "program":
+                if len(points) <= MAX_CALLERS:
+                    points.append((code, frame.f_lasti))
+            elif whose == "torch" and not points:
                 running = frame
-        elif len(points) <= MAX_CALLERS:
-            points.append((code, frame.f_lasti))
+        if frame is block:
+            break
         frame = frame.f_back
     if not points:
         raise RuntimeError("a torch call without a caller")
     # What a function returns has the name that its caller gives it.
     return Place(*points[0], tuple(points[1:])), within, running
+
+
+_whose: dict[str, str] = {}
+"""File → "program", "torch" or "neither". Known by heart: it is asked for each frame of each call."""
+
+
+def _owner(file: str) -> str:
+    owner = "program"
+    if file.startswith(_NOT_THE_PROGRAM):
+        owner = "torch" if file.startswith(_TORCH) else "neither"
+    _whose[file] = owner
+    return owner
 
 
 def _name_results_only(steps: Sequence[Call]) -> None:

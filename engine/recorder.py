@@ -43,7 +43,7 @@ MAX_CALLERS = 4
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 # Frames of these files are not the program: torch, this recorder, and wrappers that check annotations.
-_NOT_THE_PROGRAM = (*(str(Path(m.__file__ or "").parent) + os.sep for m in (torch, jaxtyping)), __file__)
+_NOT_THE_PROGRAM = (_TORCH, str(Path(jaxtyping.__file__ or "").parent) + os.sep, __file__)
 
 # Reading a property makes no number; these say only what a tensor is.
 _QUESTIONS = frozenset(

@@ -274,7 +274,8 @@ class Explorable(Edited):
         disabled = [
             n for n, can in (("undo", self._history.can_undo), ("redo", self._history.can_redo)) if not can
         ]
-        edited = self._changed().keys() & {*self._inputs, *self._switches}
+        changed = self._changed()
+        edited = changed.keys() & {*self._inputs, *self._switches}
         shown = {
             "values": values,
             "limits": dict(last.limits),
@@ -288,7 +289,8 @@ class Explorable(Edited):
         with self.bar.hold_sync():
             for n, value in shown.items():
                 setattr(self.bar, n, value)
-            self._show_address()
+            self._address_later.stop()
+            self.bar.address = self._address_of(changed)
 
     def _refused_field(self) -> dict[str, str]:
         refused = self._refused
@@ -297,7 +299,6 @@ class Explorable(Edited):
         return {refused.input: refused.text}
 
     def _show_address(self) -> None:
-        self._address_later.stop()
         self.bar.address = self.address
 
     def _on_selected(self, change: Any) -> None:

@@ -163,7 +163,7 @@ class ProjectionExplorable(Explorable):
             causal=self.causal,
         )
         width = trace.q.shape[1]
-        used = [n for n in ("w_q", "w_k", "w_v", "w_o") if n != "w_o" or self.output_projection]
+        used = ["w_q", "w_k", "w_v", *(["w_o"] if self.output_projection else [])]
         shared = trace.v_shared is not None
         names = ["q", "k", "v", "q_heads", "k_heads", "v_heads", "masked", "weights", "head_output", "concat"]
         names += ["k_shared", "v_shared"] if shared else []

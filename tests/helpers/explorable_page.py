@@ -243,6 +243,11 @@ class ExplorablePage:
         """Presses a button, also one that does nothing now."""
         self.control(name).click(force=True)
 
+    def enter(self, name: str, text: str) -> None:
+        """Writes into a field of the control bar and leaves it by Enter."""
+        self.control(name).fill(text)
+        self.control(name).press("Enter")
+
     def choose(self, name: str, value: str) -> None:
         """Chooses an option."""
         self.control(name).select_option(value)

@@ -70,19 +70,13 @@ PAGES = {
     "memory": Page(
         "06-memory.ipynb",
         ("step2", 2),
-        lambda e: fill(e, "chain-2", "flatten()"),
+        lambda e: e.enter("chain-2", "flatten()"),
         ("step3", 1, "1"),
         "",
-        lambda e: fill(e, "chain-1", "exec(1)"),
+        lambda e: e.enter("chain-1", "exec(1)"),
         "Operation 2",
     ),
 }
-
-
-def fill(explorable: ExplorablePage, name: str, text: str) -> None:
-    """Writes into a field of the control bar and leaves it by Enter."""
-    explorable.control(name).fill(text)
-    explorable.control(name).press("Enter")
 
 
 def stages(explorable: ExplorablePage) -> dict[str, Any]:

@@ -141,8 +141,7 @@ def test_many_draws_close_in_on_the_expectation(at: At) -> None:
 
 def test_p_of_one_is_refused_with_the_reason(at: At) -> None:
     dropout = choose(at("dropout"), "two, three and five tenths")
-    dropout.control("p-shown").fill("1")
-    dropout.control("p-shown").press("Enter")
+    dropout.enter("p-shown", "1")
     dropout.is_invalid("1 − p", "has no value", "PyTorch itself accepts")
     dropout.shows("row_sum", [["1.4000"]])
     dropout.press("reset")
@@ -169,8 +168,7 @@ def test_evaluation_moves_nothing(at: At) -> None:
 )
 def test_mistakes_of_dropout_fail_their_check(mistake: str, p: str, claim: str, at: At) -> None:
     dropout = choose(at("dropout"), "two, three and five tenths")
-    dropout.control("p-shown").fill(p)
-    dropout.control("p-shown").press("Enter")
+    dropout.enter("p-shown", p)
     dropout.choose("mistake", mistake)
     expect(dropout.root.locator('.attnlab-check[data-holds="false"]')).to_contain_text([f"mistake: {claim}"])
     assert any(f"right way: {claim}" in text for text in checks(dropout, True))
@@ -387,20 +385,17 @@ def test_writing_changes_those_who_share(at: At) -> None:
 def test_a_refused_operation_stays_to_be_mended(at: At) -> None:
     memory = choose(at("memory"), "view of transposed heads")
     field = memory.control("chain-1")
-    field.fill("exec(1)")
-    field.press("Enter")
+    memory.enter("chain-1", "exec(1)")
     memory.is_invalid("Operation 2", "exec")
     expect(field).to_have_value("exec(1)")
     expect(field).to_have_attribute("aria-invalid", "true")
     expect(memory.control("chain-0")).not_to_have_attribute("aria-invalid", "true")
-    field.fill("permute(0,2,1,3)")
-    field.press("Enter")
+    memory.enter("chain-1", "permute(0,2,1,3)")
     memory.is_ready()
     expect(field).to_have_value("permute(0,2,1,3)")
     expect(field).not_to_have_attribute("aria-invalid", "true")
     # Or given up: what is in force comes back.
-    field.fill("exec(1)")
-    field.press("Enter")
+    memory.enter("chain-1", "exec(1)")
     memory.is_invalid("Operation 2", "exec")
     field.press("Escape")
     memory.is_ready()
@@ -410,8 +405,7 @@ def test_a_refused_operation_stays_to_be_mended(at: At) -> None:
 def test_refused_sizes_stay_to_be_mended(at: At) -> None:
     memory = choose(at("memory"), "there and back")
     field = memory.control("start")
-    field.fill("1,x,4")
-    field.press("Enter")
+    memory.enter("start", "1,x,4")
     memory.is_invalid("Start", "1,x,4")
     expect(field).to_have_value("1,x,4")
     expect(field).to_have_attribute("aria-invalid", "true")

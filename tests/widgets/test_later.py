@@ -47,7 +47,7 @@ def test_a_closed_explorable_sends_nothing_more() -> None:
     async def drag_and_close() -> None:
         page.value("q", [0, 0], 0.75)
         page.explorable.close()
-        await later_than(0.03)
+        await later_than(page.explorable._address_later._seconds)
 
     asyncio.run(drag_and_close())
     assert page.explorable.bar.address == before

@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-# Every widget sends its script again: what only a reader of the file needs stays at home.
+# Every widget sends its script again: what only a reader of the file needs stays at home. (No text in a
+# script goes over several lines, so a line begins with nothing but its indentation; a test checks it.)
 _COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)?\n", re.MULTILINE)
+_INDENTATION = re.compile("^ +", re.MULTILINE)
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+)\.js";\n', re.MULTILINE)
 
 
@@ -40,4 +42,4 @@ def _collect(stem: str, written: dict[str, str]) -> None:
     for module in _IMPORT.findall(text):
         if module not in written:
             _collect(module, written)
-    written[stem] = _COMMENT.sub("", _IMPORT.sub("", text))
+    written[stem] = _INDENTATION.sub(" ", _COMMENT.sub("", _IMPORT.sub("", text)))

@@ -31,6 +31,28 @@ export function replaceAround(parent, children) {
   }
 }
 
+/**
+ * Makes `parent` hold what `children` are. Where there are elements of that kind already, they only take over what is
+ * other: a formula of which one number moves, a plot of which one line does.
+ */
+export function replaceLike(parent, children) {
+  const there = [...parent.childNodes];
+  if (there.length !== children.length || there.some(({ nodeName }, i) => nodeName !== children[i].nodeName)) {
+    parent.replaceChildren(...children);
+    return;
+  }
+  children.forEach((child, i) => {
+    const old = there[i];
+    if (child.nodeType === Node.TEXT_NODE) {
+      if (old.data !== child.data) old.data = child.data;
+      return;
+    }
+    for (const { name } of [...old.attributes]) if (!child.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of child.attributes) setAttribute(old, name, value);
+    replaceLike(old, [...child.childNodes]);
+  });
+}
+
 /** Text and attributes as they should be. What is so already isn't touched: the browser would lay it out again. */
 export function setText(element, text) {
   const [node] = element.childNodes;
@@ -45,6 +67,10 @@ export function setAttribute(element, name, value) {
 
 export function setValue(field, value) {
   if (field.value !== String(value)) field.value = value;
+}
+
+export function setShown(element, shown) {
+  if (element.hidden === Boolean(shown)) element.hidden = !shown;
 }
 
 /** The text of nodes and strings, one after the other. */

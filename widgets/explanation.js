@@ -1,6 +1,6 @@
 // The panel of one number: its formula with its own numbers, and the line that computed it.
 
-import { make, setText, textOf } from "./elements.js";
+import { make, replaceLike, setShown, setText, textOf } from "./elements.js";
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 const TAGS = new Set("math mrow mi mn mo mtext mfrac msub msup msubsup msqrt munder mover munderover".split(" "));
@@ -55,19 +55,19 @@ export function explanationPanel(words, letGo) {
     panel,
     paint(explanation, heading) {
       panel.classList.toggle("attnlab-chosen", heading.length > 0);
-      close.hidden = !heading.length;
+      setShown(close, heading.length);
       if (title.textContent !== textOf(heading)) title.replaceChildren(...heading);
       const math = explanation?.mathml ?? "";
       if (math !== shownFormula) {
-        formula.replaceChildren(...(math ? [formulaElement(math)] : []));
+        replaceLike(formula, math ? [formulaElement(math)] : []);
         shownFormula = math;
       }
-      formula.hidden = !math;
+      setShown(formula, math);
       const inputs = explanation?.inputs?.length ? ` ${words.madeFrom} ${explanation.inputs.join(", ")}` : "";
       setText(note, explanation ? explanation.note + inputs : words.explainHint);
-      note.hidden = !note.textContent;
+      setShown(note, note.textContent);
       const from = explanation?.source ?? null;
-      source.hidden = !from;
+      setShown(source, from);
       const drawn = JSON.stringify(from);
       if (from && drawn !== shownSource) {
         file.textContent = `${from.file}:${from.line}`;

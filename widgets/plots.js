@@ -1,6 +1,6 @@
 // Plots: SVG from the kernel, put into the page as elements so that it takes the colours of the page.
 
-import { make, setAttribute, SVG } from "./elements.js";
+import { make, replaceLike, setAttribute, SVG } from "./elements.js";
 
 const INK = /#010101/gi; // what the kernel draws in the colour of the text around
 const SHAPE_TAGS = new Set("svg g path text tspan defs clipPath rect use line polyline circle title desc".split(" "));
@@ -32,33 +32,52 @@ function copiedShape(node) {
 export function plotRow(names) {
   const section = make("div", "attnlab-row attnlab-plots");
   const places = names.map(plotPlace);
-  section.append(...places.map(({ holder }) => holder));
+  section.append(...places.map(({ element }) => element));
   return { element: section, paint: ({ grounds, plots }) => places.forEach((place) => place.paint(grounds, plots)) };
 }
 
+const GROUNDS = 8; // kept: a slider that goes on comes back to most of them
+
+/** Grounds lie on each other, one of them seen; to show one that was read and laid out before costs little. */
 function plotPlace(name) {
   const holder = make("div", "attnlab-plot");
   holder.dataset.plot = name;
-  let ground = null;
-  let marks = null;
+  const over = document.createElementNS(SVG, "svg");
+  over.setAttribute("aria-hidden", "true"); // the ground has the name
+  holder.append(over);
+  const read = new Map();
+  let shown = null;
+  let marks = "";
+
+  function groundElement(text) {
+    const element = read.get(text) ?? plotElement(text);
+    read.delete(text);
+    read.set(text, element); // as the newest
+    if (!element.parentNode) over.before(element);
+    if (read.size > GROUNDS) {
+      const [oldest] = read.keys();
+      read.get(oldest).remove();
+      read.delete(oldest);
+    }
+    return element;
+  }
+
   return {
-    holder,
+    element: holder,
     paint(grounds, plots) {
       const plot = plots[name];
       if (!plot) return;
-      if (ground !== grounds[name]) {
-        ground = grounds[name];
-        marks = "";
-        holder.replaceChildren(plotElement(ground));
+      const ground = groundElement(grounds[name]);
+      if (ground !== shown) {
+        shown?.classList.add("attnlab-put-by");
+        ground.classList.remove("attnlab-put-by");
+        shown = ground;
+        setAttribute(over, "viewBox", ground.getAttribute("viewBox"));
       }
-      const svg = holder.firstChild;
-      if (plot.name) setAttribute(svg, "aria-label", plot.name);
+      if (plot.name) setAttribute(ground, "aria-label", plot.name);
       if (marks === plot.marks) return;
       marks = plot.marks;
-      svg.querySelector(":scope > g[data-marks]")?.remove();
-      const group = plotElement(`<g xmlns="${SVG}">${marks}</g>`);
-      group.dataset.marks = "true";
-      svg.append(group);
+      replaceLike(over, [...plotElement(`<g xmlns="${SVG}">${marks}</g>`).children]);
     },
   };
 }

@@ -2,7 +2,7 @@
 // Built when shapes change, painted when values change.
 
 import { facetsOf, unravel, wrapped } from "./axes.js";
-import { fill, make, setText } from "./elements.js";
+import { fill, make, setShown, setText } from "./elements.js";
 import { formatNumber, lookOf } from "./numbers.js";
 import { isDropped, isMasked } from "./stage_context.js";
 
@@ -281,7 +281,7 @@ export function colourBar() {
     /** Gradients lie over the numbers with a ramp of their own, so `shown` may differ from `ramp`. */
     paint(largest, shown) {
       bar.dataset.ramp = shown;
-      ends[1].hidden = shown === "unit";
+      setShown(ends[1], shown !== "unit");
       if (shown === "unit") {
         setText(ends[0], "0");
         setText(ends[2], largest > 1 ? formatNumber(largest, 2) : "1");

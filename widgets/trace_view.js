@@ -5,17 +5,12 @@ import { exactNumber, plainNumber, stepped } from "./numbers.js";
 import { isLinked, placeOf, ravel, unravel } from "./axes.js";
 import { modelRequests } from "./requests.js";
 import { whenChanged } from "./changes.js";
-import { keepKeys, make, replaceAround, setAttribute, setText, textOf } from "./elements.js";
-import { isLarge, stageCanvas } from "./stage_canvas.js";
-import { colourBar, neighbour, paintCell, placeText, stageFigure, stageTable } from "./stage_grid.js";
-import { checkList } from "./check_list.js";
+import { make, setText, textOf } from "./elements.js";
+import { neighbour, paintCell, placeText } from "./stage_grid.js";
+import { createBlocks } from "./view_blocks.js";
 import { createTextBoxes } from "./text_box.js";
-import { explanationPanel } from "./explanation.js";
-import { messageLine } from "./message_line.js";
-import { plotRow } from "./plots.js";
-import { sizeButtons } from "./size_buttons.js";
+import { createSight } from "./sight.js";
 import { contextsOf, numbersOf, paintsSame } from "./stage_context.js";
-import { sortable } from "./table_sort.js";
 import { trailLayer } from "./trail.js";
 import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
@@ -23,6 +18,7 @@ import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 const DRAWN = ["stages", "layout_blocks", "answer", "selected", "grounds", "plots", "tracked", "step", "decimals", "labels", "words"];
 const STEP = 0.1;
 const BUSY_MS = 300;
+const REST_MS = 60; // a hand that drags makes a move in less
 
 export default () => {
   // What all displays of one widget share: the requests, and the edits that have no answer yet.
@@ -83,14 +79,10 @@ function createView(model, el, signal, shared) {
   let slopes = {};
   let signature = "";
   let answer = null;
+  let parts = [];
   let grids = [];
-  let bars = [];
-  let panels = new Map();
   let readout;
   let explained;
-  let operations = [];
-  let tableTitles = [];
-  let orders = [];
   let byElement = new WeakMap();
   let byStage = new Map();
   let contexts = {};
@@ -100,9 +92,13 @@ function createView(model, el, signal, shared) {
   let wronged = false;
   let editing = null;
   let busyTimer = null;
+  let restTimer = null;
+  const behind = new Map(); // parts that can't be seen → their stages whose cells have to be painted
   let canvases = [];
   let tagged = [];
   const trail = trailLayer(root, signal);
+  const isSeen = ({ element }) => sight.isSeen(element);
+  const sight = createSight(signal, () => catchUp(isSeen));
   const textBoxes = createTextBoxes({
     messageId,
     send(name, text) {
@@ -110,6 +106,19 @@ function createView(model, el, signal, shared) {
       return shared.edit({ input: name, text });
     },
     revert: () => shared.edit({ command: "revert" }),
+  });
+  const blocks = createBlocks({
+    resize(axis, by) {
+      shared.endGesture();
+      shared.edit({ resize: axis, by });
+    },
+    letGo,
+    point: pointAt,
+    choose: (stage, flat) => select({ stage, flat }),
+    valueOf: ({ stage, flat }) => values[stage][flat],
+    textBox: (name, title) => textBoxes.build(name, title, words, paintTexts),
+    messageId,
+    signal,
   });
 
   const cellsOf = (name) => byStage.get(name) ?? [];
@@ -159,33 +168,29 @@ function createView(model, el, signal, shared) {
 
   // ---------------------------------------------------------------- building
 
+  /** Puts on the page what isn't there yet. What has the keyboard keeps it, wherever that is now. */
   function build() {
     const focused = focusedCell();
-    const held = editing && { ...editing, stage: editing.cell.stage, index: indexOf(editing.cell), ...editing.editor.held };
-    // Closed first: a field that loses the keyboard because it is taken away would act as if it had been left.
-    editing?.editor.close();
-    editing = null;
-    grids = [];
-    bars = [];
-    canvases = [];
-    operations = [];
-    tableTitles = [];
-    orders = [];
+    const labels = model.get("labels");
+    const { made, place: put, ...built } = blocks.build(model.get("layout_blocks"), { words, stages, shapes, labels });
+    parts = built.parts;
+    grids = parts.flatMap((part) => part.grids);
+    canvases = parts.flatMap(({ canvas }) => canvas ?? []);
+    ({ readout, explanation: explained } = Object.fromEntries(parts.map((part) => [part.name, part])));
     byElement = new WeakMap();
     byStage = new Map();
-    contexts = {};
-    const blocks = model.get("layout_blocks").map(blockElement);
-    replaceAround(root, [...blocks.filter(Boolean), trail.layer]);
-    keepKeys(root, ".attnlab-cell, button, summary, textarea");
-    panels = new Map([...panels].filter(([, { element }]) => root.contains(element)));
-    ({ readout, explanation: explained } = Object.fromEntries([...panels.values()].map((panel) => [panel.name, panel])));
-    for (const cell of grids.flatMap(({ rows }) => rows.flat())) {
+    for (const cell of parts.flatMap(({ cells }) => cells)) {
       byElement.set(cell.td, cell);
       if (!byStage.has(cell.stage)) byStage.set(cell.stage, []);
       byStage.get(cell.stage).push(cell);
     }
-    for (const { rows } of grids) rows[0][0].td.tabIndex = 0;
-    if (focused) focusAgain(focused);
+    for (const part of behind.keys()) if (!parts.includes(part)) behind.delete(part);
+    sight.watch(parts.filter(({ cells }) => cells.length).map(({ element }) => element));
+    for (const stage of made.flatMap((part) => part.stages)) delete contexts[stage];
+    if (pointed?.td && !byElement.has(pointed.td)) pointed = null;
+    const held = editing && !byElement.has(editing.cell.td) && heldEditor();
+    put(root, trail.layer);
+    if (focused && focusedCell() !== focused) focusAgain(focused);
     if (held && shapes[held.stage] && held.index.every((i, axis) => i < shapes[held.stage][axis])) {
       const cell = cellsOf(held.stage).find((c) => c.flat === ravel(held.index, shapes[held.stage]));
       startEditing(cell, held.text, held);
@@ -194,91 +199,15 @@ function createView(model, el, signal, shared) {
     }
   }
 
-  /** What can't be drawn without numbers is made of them anew; a panel stays, and is only painted. */
-  function blockElement(block) {
-    if (builders[block.kind]) return builders[block.kind](block);
-    const key = JSON.stringify(block);
-    if (!panels.has(key)) panels.set(key, makers[block.kind](block));
-    return panels.get(key).element;
-  }
-
-  const makers = {
-    sizes: ({ axes }) =>
-      sizeButtons(axes, words, (axis, by) => {
-        shared.endGesture();
-        shared.edit({ resize: axis, by });
-      }),
-    message: () => messageLine(words, messageId),
-    // These two tell where the reader points and what is chosen; they are painted with the links.
-    readout: () => ({ name: "readout", element: make("div", "attnlab-readout"), paint() {} }),
-    explanation() {
-      const { panel, paint: explain } = explanationPanel(words, letGo);
-      return { name: "explanation", element: panel, paint() {}, explain };
-    },
-    checks: () => checkList(words),
-    plots: ({ plots }) => plotRow(plots),
-    /** A heading, or a sentence whose words are part of the answer. */
-    text({ text, heading }) {
-      const element = make(heading ? "h2" : "p", heading ? "attnlab-heading" : "attnlab-told");
-      element.dataset.text = text;
-      return { element, paint: () => tell(element) };
-    },
-  };
-
-  function tell(element) {
-    setText(element, answer.texts[element.dataset.text] ?? "");
-  }
-
-  const builders = {
-    grids(block) {
-      const section = make("div", "attnlab-row");
-      for (const item of block.items) {
-        const element = item.kind ? blockElement(item) : shapes[item.stage] && stageElement(item.stage);
-        if (element) section.append(item.operation ? operation(item.operation, element) : element);
-      }
-      return section;
-    },
-    table(block) {
-      if (!shapes[block.columns[0].stage]) return null;
-      const built = stageTable(block, stages, shapes, words, model.get("labels"), "");
-      tableTitles.push({ text: block.title, element: built.figure.querySelector(".attnlab-name"), grid: built.grids[0].grid });
-      grids.push(...built.grids);
-      if (block.sortable) orders.push(sortable(built.grids[0], ({ stage, flat }) => values[stage][flat], words.sort));
-      return built.figure;
-    },
-  };
-
-  /** A stage as grids of cells; a large one, of which no cell can be edited, on a canvas. */
-  function stageElement(name) {
-    const spec = stages[name];
-    if (isLarge(shapes[name]) && !spec.editable) {
-      const built = stageCanvas(name, spec, shapes[name], words, {
-        point: (flat) => pointAt(name, flat),
-        choose: (flat) => select({ stage: name, flat }),
-        signal,
-      });
-      canvases.push(built);
-      return built.figure;
-    }
-    const built = stageFigure(name, spec, shapes[name], words, model.get("labels"));
-    grids.push(...built.grids);
-    if (spec.editable && !spec.plainText) built.figure.append(textBoxes.build(name, titleOf(name), words, paintTexts));
-    if (spec.bar) {
-      const bar = colourBar();
-      bars.push({ ...bar, stage: name });
-      built.figure.append(bar.bar);
-    }
-    return built.figure;
-  }
-
-  /** What was done to get to the stage stands before it, and stays with it when the row wraps. */
-  function operation(text, figure) {
-    const pair = make("div", "attnlab-operated");
-    const element = make("div", "attnlab-operation");
-    element.dataset.text = text;
-    operations.push(element);
-    pair.append(element, figure);
-    return pair;
+  /**
+   * What goes on in another cell when that of the open editor is taken away. Closed first: a field that loses the
+   * keyboard because it is taken away would act as if it had been left.
+   */
+  function heldEditor() {
+    const held = { ...editing, stage: editing.cell.stage, ...editing.editor.held };
+    editing.editor.close();
+    editing = null;
+    return held;
   }
 
   // ---------------------------------------------------------------- painting
@@ -297,10 +226,7 @@ function createView(model, el, signal, shared) {
       Object.keys(contexts).filter((name) => moving.has(name) || moved.has(name) || !paintsSame(painted[name], contexts[name])),
     );
     moved = moving;
-    for (const name of fresh)
-      for (const cell of cellsOf(name))
-        if (editing?.cell !== cell) paintCell(cell, valueOf(name, cell.flat), contexts[name]);
-    for (const order of orders) order();
+    paintCells(fresh);
     for (const { rows, rowAxis } of grids)
       rows.forEach((cells, i) => {
         const line = cells[0].td.parentElement;
@@ -310,27 +236,39 @@ function createView(model, el, signal, shared) {
         const flagged = Boolean(values[flag]?.[i % values[flag].length] && contexts[cells[0].stage].reached);
         flagRow(line, flagged ? words.flags[flag] : "");
       });
-    for (const bar of bars) {
-      const { slopes: own, largest: end, steepest } = contexts[bar.stage];
-      bar.paint(own ? steepest : end, own ? "gradient" : stages[bar.stage].ramp);
-    }
     for (const element of root.querySelectorAll(".attnlab-stage")) {
       const context = contexts[element.dataset.stage];
       element.classList.toggle("attnlab-later", Boolean(context && !context.reached));
     }
-    for (const element of operations) tell(element);
-    for (const { element, grid, text } of tableTitles) {
-      setText(element, answer.texts[text]);
-      setAttribute(grid, "aria-label", answer.texts[text]);
-    }
     paintTexts();
     const state = shared.isLate() ? "disconnected" : answer.state;
-    for (const panel of panels.values())
-      panel.paint({ answer, state, step, stages, shapes, grounds: model.get("grounds"), plots: model.get("plots") });
+    const shown = { answer, state, step, stages, shapes, contexts, grounds: model.get("grounds"), plots: model.get("plots") };
+    for (const part of parts) part.paint?.(shown);
     paintStatus(state);
     paintLinks();
     paintTags();
     root.classList.toggle("attnlab-tall", canvases.length > 0);
+  }
+
+  /** In a drag, what is seen goes first: numbers that are scrolled away are written when the hand rests. */
+  function paintCells(fresh) {
+    for (const part of parts) {
+      const stale = part.stages.filter((stage) => fresh.has(stage));
+      if (stale.length) behind.set(part, new Set([...(behind.get(part) ?? []), ...stale]));
+    }
+    catchUp(isSeen);
+  }
+
+  function catchUp(isWanted) {
+    for (const [part, names] of behind) {
+      if (!isWanted(part)) continue;
+      behind.delete(part);
+      for (const cell of part.cells)
+        if (names.has(cell.stage) && editing?.cell !== cell) paintCell(cell, valueOf(cell.stage, cell.flat), contexts[cell.stage]);
+    }
+    clearTimeout(restTimer);
+    if (behind.size) restTimer = setTimeout(() => catchUp(() => true), REST_MS);
+    root.toggleAttribute("data-behind", behind.size > 0);
   }
 
   function flagRow(line, text) {
@@ -389,8 +327,10 @@ function createView(model, el, signal, shared) {
 
   /** The cells that the chosen number came from, by its formula, and the panel that shows it. */
   function paintOperands(chosen, at, asked) {
-    const explanation = answer.explanation?.stage === chosen?.stage ? answer.explanation : null;
-    const operands = new Set(explanation?.operands.map(([stage, index]) => `${stage} ${ravel(index, shapes[stage])}`));
+    const { explanation } = answer;
+    const isOfChosen = explanation?.stage === chosen?.stage && String(explanation?.index) === String(chosen?.index);
+    const found = isOfChosen ? explanation : null;
+    const operands = new Set(found?.operands.map(([stage, index]) => `${stage} ${ravel(index, shapes[stage])}`));
     for (const { rows } of asked)
       for (const cells of rows)
         for (const cell of cells)
@@ -402,7 +342,7 @@ function createView(model, el, signal, shared) {
     }
     const cell = selectedCell(chosen);
     // A number that isn't computed yet is not given away by its formula.
-    const told = cell && contexts[cell.stage]?.reached !== false ? explanation : null;
+    const told = cell && contexts[cell.stage]?.reached !== false ? found : null;
     explained?.explain(told, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
   }
 
@@ -547,7 +487,7 @@ function createView(model, el, signal, shared) {
         if (given) shared.edit({ command: "revert" });
       },
     });
-    editing = { cell, editor };
+    editing = { cell, editor, index: indexOf(cell) };
   }
 
   function closeEditor() {
@@ -683,6 +623,9 @@ function createView(model, el, signal, shared) {
     event.preventDefault();
   });
 
-  signal.addEventListener("abort", () => clearTimeout(busyTimer));
+  signal.addEventListener("abort", () => {
+    clearTimeout(busyTimer);
+    clearTimeout(restTimer);
+  });
   return { update, paint };
 }

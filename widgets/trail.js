@@ -1,6 +1,6 @@
 // Tagged elements, followed by a curve from stage to stage. The curves lie over the grids.
 
-import { SVG } from "./elements.js";
+import { setAttribute, SVG } from "./elements.js";
 
 /**
  * A smooth curve from the edge of one cell to the edge of another: it leaves and arrives along the
@@ -76,14 +76,12 @@ export function trailLayer(root, signal) {
     const now = JSON.stringify(curves);
     if (now === drawn) return; // most numbers change without moving anything
     drawn = now;
-    layer.replaceChildren(
-      ...curves.map(([name, d]) => {
-        const path = document.createElementNS(SVG, "path");
-        path.setAttribute("class", name);
-        path.setAttribute("d", d);
-        return path;
-      }),
-    );
+    while (layer.children.length > curves.length) layer.lastChild.remove();
+    curves.forEach(([name, d], i) => {
+      const path = layer.children[i] ?? layer.appendChild(document.createElementNS(SVG, "path"));
+      setAttribute(path, "class", name);
+      setAttribute(path, "d", d);
+    });
   }
 
   /** A cell that is scrolled out of its grid has no place on the screen. */

@@ -19,7 +19,7 @@ PANEL = """
 from attnlab.widgets import AttentionExplorable
 
 explorable = AttentionExplorable()
-explorable.view.selected = {"stage": "output", "index": [0, 0]}
+explorable.view.selected = {"stage": "scores", "index": [0, 0]}
 explorable
 """
 

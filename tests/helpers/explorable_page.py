@@ -82,12 +82,19 @@ class ExplorablePage:
         """A cell of a stage, counted row by row."""
         return self.stage(stage).locator(".attnlab-cell").nth(flat)
 
+    def written(self) -> "ExplorablePage":
+        """When all numbers are written: those that can't be seen come a moment after the others."""
+        expect(self.root.locator(".attnlab-view[data-behind]")).to_have_count(0)
+        return self
+
     def texts(self, stage: str) -> list[list[str]]:
         """What the cells of a stage show."""
+        self.written()
         return [[text for text, _ in row] for row in self.root.evaluate(_READ, stage)]
 
     def looks(self, stage: str) -> list[list[str]]:
         """The looks of the cells of a stage."""
+        self.written()
         return [[look for _, look in row] for row in self.root.evaluate(_READ, stage)]
 
     def numbers(self, stage: str) -> list[list[float | None]]:

@@ -68,10 +68,12 @@ class Panel:
 
     def gradients(self, stage: Locator) -> list[str]:
         """What is drawn below the cells of a stage."""
+        self.explorable.written()
         return [drawn.strip('"').removeprefix("∂ ") for drawn, _ in stage.evaluate(_GRADIENTS)]
 
     def spoken(self, stage: Locator) -> list[str | None]:
         """What is read aloud of the cells of a stage, where it isn't just the number."""
+        self.explorable.written()
         return [label for _, label in stage.evaluate(_GRADIENTS)]
 
 

@@ -132,7 +132,7 @@ def test_many_draws_close_in_on_the_expectation(at: At) -> None:
     assert any("standard errors away" in text for text in checks(dropout, True))
     means = dropout.numbers("mean")[0]
     assert all(abs((m or 0) - w) < 0.05 for m, w in zip(means, (0.2, 0.3, 0.5), strict=True))
-    expect(dropout.root.locator('[data-plot="means"] svg')).to_have_attribute(
+    expect(dropout.root.locator('[data-plot="means"] [role="img"]:visible')).to_have_attribute(
         "aria-label", re.compile("10,000")
     )
     dropout.press("undo")
@@ -203,7 +203,7 @@ def test_variance_is_the_width_and_one_when_scaled(d_k: int, low: float, high: f
         slider.press("ArrowRight")
     expect(scaling.control("d_k-shown")).to_have_text(str(d_k))
     expect(slider).to_have_attribute("aria-valuetext", str(d_k))
-    expect(scaling.root.locator('[data-plot="scores"] svg')).to_have_attribute(
+    expect(scaling.root.locator('[data-plot="scores"] [role="img"]:visible')).to_have_attribute(
         "aria-label", re.compile(f"width {d_k}:"), timeout=15_000
     )
     raw, scaled = scaling.numbers("variance_raw")[0][0], scaling.numbers("variance_scaled")[0][0]

@@ -67,6 +67,11 @@ def joined(stem: str) -> list[Path]:
 
 class TestJoining:
     @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+    def test_no_text_goes_over_several_lines(self, path: Path) -> None:
+        """Else it would lose what its lines begin with."""
+        assert not any("\n" in text for text in literals(path.read_text()))
+
+    @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
     def test_every_import_is_of_the_one_form_and_resolves(self, path: Path) -> None:
         text = path.read_text()
         assert len(re.findall(r"^\s*import\b", text, re.MULTILINE)) == len(IMPORT.findall(text))

@@ -5,26 +5,32 @@ import { make, replaceLike, setAttribute, SVG } from "./elements.js";
 const INK = /#010101/gi; // what the kernel draws in the colour of the text around
 const SHAPE_TAGS = new Set("svg g path text tspan defs clipPath rect use line polyline circle title desc".split(" "));
 const SHAPE_ATTRIBUTES = new Set([
-  "id", "class", "d", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
+  "class", "d", "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
   "viewBox", "transform", "style", "points", "clip-path", "fill", "stroke", "role", "aria-label",
   "text-anchor", "preserveAspectRatio",
 ]);
 
-/** SVG text as elements: only shapes and text, only references inside it, whatever the text says. */
+/**
+ * SVG text as elements: only shapes and text, only references inside it, whatever the text says. Its names are its own:
+ * several plots name their parts alike, and what one refers to must not be found in another.
+ */
 export function plotElement(text) {
-  return copiedShape(new DOMParser().parseFromString(text, "image/svg+xml").documentElement);
+  const own = `attnlab-${Math.random().toString(36).slice(2)}-`;
+  return copiedShape(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, own);
 }
 
-function copiedShape(node) {
+function copiedShape(node, own) {
   if (node.namespaceURI !== SVG || !SHAPE_TAGS.has(node.localName)) return document.createTextNode("");
   const element = document.createElementNS(SVG, node.localName);
   for (const { localName, name, value } of node.attributes) {
     const inside = localName === "href" && value.startsWith("#");
-    if (inside) element.setAttribute("href", value);
-    else if (SHAPE_ATTRIBUTES.has(name) && !/url\((?!#)/i.test(value)) element.setAttribute(name, value.replace(INK, "currentColor"));
+    if (inside) element.setAttribute("href", `#${own}${value.slice(1)}`);
+    else if (name === "id") element.id = own + value;
+    else if (SHAPE_ATTRIBUTES.has(name) && !/url\((?!#)/i.test(value))
+      element.setAttribute(name, value.replace(INK, "currentColor").replace(/url\(#/gi, `url(#${own}`));
   }
   for (const child of node.childNodes)
-    element.append(child.nodeType === Node.ELEMENT_NODE ? copiedShape(child) : child.nodeType === Node.TEXT_NODE ? child.data : "");
+    element.append(child.nodeType === Node.ELEMENT_NODE ? copiedShape(child, own) : child.nodeType === Node.TEXT_NODE ? child.data : "");
   return element;
 }
 
@@ -43,21 +49,22 @@ function plotPlace(name) {
   const holder = make("div", "attnlab-plot");
   holder.dataset.plot = name;
   const over = document.createElementNS(SVG, "svg");
+  over.setAttribute("class", "attnlab-marks");
   over.setAttribute("aria-hidden", "true"); // the ground has the name
   holder.append(over);
-  const read = new Map();
+  const known = new Map();
   let shown = null;
   let marks = "";
 
   function groundElement(text) {
-    const element = read.get(text) ?? plotElement(text);
-    read.delete(text);
-    read.set(text, element); // as the newest
+    const element = known.get(text) ?? plotElement(text);
+    known.delete(text);
+    known.set(text, element); // as the newest
     if (!element.parentNode) over.before(element);
-    if (read.size > GROUNDS) {
-      const [oldest] = read.keys();
-      read.get(oldest).remove();
-      read.delete(oldest);
+    if (known.size > GROUNDS) {
+      const [oldest] = known.keys();
+      known.get(oldest).remove();
+      known.delete(oldest);
     }
     return element;
   }

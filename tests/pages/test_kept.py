@@ -35,6 +35,23 @@ def scaling(pages: Server, visits: Visits) -> ExplorablePage:
     return ExplorablePage(visits.open(f"{pages.url}scaling", height=600).page, "voila").wait_drawn()
 
 
+_REFERENCES = """() => {
+  const wrong = [];
+  const named = [...document.querySelectorAll(".attnlab-plot [id]")];
+  const ids = new Set(named.map(({ id }) => id));
+  if (ids.size < named.length) wrong.push(`${named.length - ids.size} names come twice`);
+  let found = 0;
+  for (const svg of document.querySelectorAll(".attnlab-plot > svg"))
+    for (const element of svg.querySelectorAll("[clip-path], use")) {
+      const reference = element.getAttribute("clip-path") ?? element.getAttribute("href");
+      const name = reference.replace(/^url\\(|\\)$/g, "");
+      found += 1;
+      if (!svg.querySelector(name)) wrong.push(name);
+    }
+  return [wrong, found];
+}"""
+
+
 def marked(explorable: ExplorablePage, selector: str) -> list[bool]:
     found: list[bool] = explorable.root.locator(selector).evaluate_all(_MARKED)
     return found
@@ -124,3 +141,16 @@ def test_a_plot_that_comes_back_to_a_range_isn_t_read_again(scaling: ExplorableP
     assert len(wide["marks"]) == 4
     assert slide(2, 4) == narrow
     assert shown.evaluate("(element) => element.marked")
+
+
+def test_a_plot_refers_to_nothing_in_another(scaling: ExplorablePage) -> None:
+    """A curve that is cut to the axes of a plot that isn't seen isn't seen either."""
+    shown = scaling.root.locator('[data-plot="entropy"] [role="img"]:visible')
+    before = shown.evaluate("(plot) => plot.outerHTML")
+    scaling.press("n_keys-more")
+    expect(scaling.root.locator('[data-plot="entropy"] [role="img"]')).to_have_count(2)
+    expect(shown).to_have_count(1)
+    assert shown.evaluate("(plot) => plot.outerHTML") != before
+    wrong, found = scaling.page.evaluate(_REFERENCES)
+    assert not wrong
+    assert found > 20

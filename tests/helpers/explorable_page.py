@@ -120,8 +120,10 @@ class ExplorablePage:
 
     def everything(self) -> dict[str, Any]:
         """All that the explorable shows of its state: numbers, switches, steps."""
-        stages = self.root.locator(".attnlab-stage[data-stage]").evaluate_all(
-            "(figures) => figures.map((figure) => figure.dataset.stage)"
+        stages = (
+            self.written()
+            .root.locator(".attnlab-stage[data-stage]")
+            .evaluate_all("(figures) => figures.map((figure) => figure.dataset.stage)")
         )
         table = self.root.locator(".attnlab-terms").all_inner_texts()
         return {
@@ -144,7 +146,7 @@ class ExplorablePage:
 
     def boxes(self) -> list[list[int]]:
         """Where each grid stands on the page, and how large it is."""
-        found: list[list[int]] = self.root.evaluate(_BOXES)
+        found: list[list[int]] = self.written().root.evaluate(_BOXES)
         return found
 
     # ------------------------------------------------------------ waiting

@@ -55,7 +55,7 @@ def checks(explorable: ExplorablePage, holds: bool) -> list[str]:
 
 def table(explorable: ExplorablePage) -> dict[str, list[str]]:
     """Rows of the table by their label."""
-    rows = explorable.root.locator(".attnlab-terms tbody tr").all()
+    rows = explorable.written().root.locator(".attnlab-terms tbody tr").all()
     found = {}
     for row in rows:
         label = row.locator("th").inner_text().strip("▸ \n")

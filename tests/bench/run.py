@@ -39,6 +39,7 @@ SOURCES = {
 MEASURE = """
 async ({act, watched, count, pause, away}) => {
   const target = document.querySelector(watched);
+  target.scrollIntoView({block: "nearest"}); // what can't be seen is written when the hand rests
   const acts = {
     key: () => document.querySelector('[data-stage="q"] .attnlab-cell').dispatchEvent(
       new KeyboardEvent("keydown", {key: acts.up ? "ArrowUp" : "ArrowDown", altKey: true, bubbles: true})),
@@ -75,7 +76,9 @@ async ({act, watched, count, pause, away}) => {
         const shown = image ? image.decode() : Promise.resolve();
         shown.then(painted).then(done);
       });
-      observer.observe(target, {childList: true, characterData: true, subtree: true});
+      // A plot changes by the attributes of its shapes.
+      const attributes = "plot" in target.dataset;
+      observer.observe(target, {childList: true, characterData: true, subtree: true, attributes});
       acts[act]();
     });
     if (i >= 5) times.push(performance.now() - start);

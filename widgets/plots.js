@@ -53,20 +53,22 @@ function plotPlace(name) {
   over.setAttribute("aria-hidden", "true"); // the ground has the name
   holder.append(over);
   const known = new Map();
-  let shown = null;
+  let shown = "";
   let marks = "";
 
-  function groundElement(text) {
-    const element = known.get(text) ?? plotElement(text);
-    known.delete(text);
-    known.set(text, element); // as the newest
-    if (!element.parentNode) over.before(element);
+  function show(text) {
+    const ground = known.get(text) ?? plotElement(text);
+    known.get(shown)?.classList.add("attnlab-put-by");
+    ground.classList.remove("attnlab-put-by");
+    setAttribute(over, "viewBox", ground.getAttribute("viewBox"));
+    if (!known.delete(text)) over.before(ground);
+    known.set(text, ground); // as the newest
+    shown = text;
     if (known.size > GROUNDS) {
-      const [oldest] = known.keys();
-      known.get(oldest).remove();
+      const [[oldest, element]] = known;
+      element.remove();
       known.delete(oldest);
     }
-    return element;
   }
 
   return {
@@ -74,14 +76,8 @@ function plotPlace(name) {
     paint(grounds, plots) {
       const plot = plots[name];
       if (!plot) return;
-      const ground = groundElement(grounds[name]);
-      if (ground !== shown) {
-        shown?.classList.add("attnlab-put-by");
-        ground.classList.remove("attnlab-put-by");
-        shown = ground;
-        setAttribute(over, "viewBox", ground.getAttribute("viewBox"));
-      }
-      if (plot.name) setAttribute(ground, "aria-label", plot.name);
+      if (grounds[name] !== shown) show(grounds[name]);
+      if (plot.name) setAttribute(known.get(shown), "aria-label", plot.name);
       if (marks === plot.marks) return;
       marks = plot.marks;
       replaceLike(over, [...plotElement(`<g xmlns="${SVG}">${marks}</g>`).children]);

@@ -1,6 +1,6 @@
 // Tagged elements, followed by a curve from stage to stage. The curves lie over the grids.
 
-import { setAttribute, SVG } from "./elements.js";
+import { replaceLike, SVG } from "./elements.js";
 
 /**
  * A smooth curve from the edge of one cell to the edge of another: it leaves and arrives along the
@@ -76,12 +76,15 @@ export function trailLayer(root, signal) {
     const now = JSON.stringify(curves);
     if (now === drawn) return; // most numbers change without moving anything
     drawn = now;
-    while (layer.children.length > curves.length) layer.lastChild.remove();
-    curves.forEach(([name, d], i) => {
-      const path = layer.children[i] ?? layer.appendChild(document.createElementNS(SVG, "path"));
-      setAttribute(path, "class", name);
-      setAttribute(path, "d", d);
-    });
+    replaceLike(
+      layer,
+      curves.map(([name, d]) => {
+        const path = document.createElementNS(SVG, "path");
+        path.setAttribute("class", name);
+        path.setAttribute("d", d);
+        return path;
+      }),
+    );
   }
 
   /** A cell that is scrolled out of its grid has no place on the screen. */

@@ -24,6 +24,7 @@ import { sortable } from "./table_sort.js";
 export function createBlocks({ resize, letGo, point, choose, valueOf, textBox, messageId, signal }) {
   let kept = new Map();
   let parts = new Map();
+  let made = [];
   let places = [];
   let words;
   let stages;
@@ -34,16 +35,18 @@ export function createBlocks({ resize, letGo, point, choose, valueOf, textBox, m
   function part(what, makePart) {
     let key = JSON.stringify(what);
     while (parts.has(key)) key += " again";
-    if (kept.has(key)) parts.set(key, kept.get(key));
-    else {
-      const made = { grids: [], ...makePart() };
-      made.cells = made.grids.flatMap(({ rows }) => rows.flat());
-      made.stages = [...new Set(made.cells.map(({ stage }) => stage))];
-      parts.set(key, made);
-      keepKeys(made.element, ".attnlab-cell, button, summary, textarea");
-      for (const { rows } of made.grids) rows[0][0].td.tabIndex = 0;
-    }
-    return parts.get(key);
+    const found = kept.get(key) ?? newPart(makePart());
+    parts.set(key, found);
+    return found;
+  }
+
+  function newPart({ grids = [], ...rest }) {
+    const cells = grids.flatMap(({ rows }) => rows.flat());
+    const fresh = { ...rest, grids, cells, stages: [...new Set(cells.map(({ stage }) => stage))] };
+    keepKeys(fresh.element, ".attnlab-cell, button, summary, textarea");
+    for (const { rows } of grids) rows[0][0].td.tabIndex = 0;
+    made.push(fresh);
+    return fresh;
   }
 
   const blockElement = (block) => (builders[block.kind] ?? simple)(block);
@@ -151,15 +154,12 @@ export function createBlocks({ resize, letGo, point, choose, valueOf, textBox, m
      */
     build(blocks, data) {
       ({ words, stages, shapes, labels } = data);
-      kept = parts;
-      parts = new Map();
-      places = [];
+      [kept, parts, made, places] = [parts, new Map(), [], []];
       const elements = blocks.map(blockElement).filter(Boolean);
-      const before = new Set(kept.values());
-      const all = [...parts.values()];
+      kept.clear(); // what has gone from the page is held by nobody
       return {
-        parts: all,
-        made: all.filter((found) => !before.has(found)),
+        parts: [...parts.values()],
+        made,
         place(root, last) {
           for (const [parent, children] of [...places, [root, [...elements, last]]]) replaceAround(parent, children);
         },

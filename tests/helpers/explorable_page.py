@@ -120,10 +120,9 @@ class ExplorablePage:
 
     def everything(self) -> dict[str, Any]:
         """All that the explorable shows of its state: numbers, switches, steps."""
-        stages = (
-            self.written()
-            .root.locator(".attnlab-stage[data-stage]")
-            .evaluate_all("(figures) => figures.map((figure) => figure.dataset.stage)")
+        self.written()
+        stages = self.root.locator(".attnlab-stage[data-stage]").evaluate_all(
+            "(figures) => figures.map((figure) => figure.dataset.stage)"
         )
         table = self.root.locator(".attnlab-terms").all_inner_texts()
         return {

@@ -1,10 +1,13 @@
 """What stays the same on a page stays the same element; what can't be seen is written after what can."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+import attnlab.widgets
 from helpers.explorable_page import ExplorablePage
 from helpers.servers import Server
 from helpers.visits import Visits
@@ -24,6 +27,11 @@ _WRITTEN = """async (root, [slider, to, stages]) => {
   while (written.length < stages.length) await new Promise(requestAnimationFrame);
   for (const observer of observers) observer.disconnect();
   return [written, root.querySelector(".attnlab-view").hasAttribute("data-behind")];
+}"""
+# The timer that waits for the hand to rest never rings.
+_RESTLESS = """(rest) => {
+  const { setTimeout } = window;
+  window.setTimeout = (act, ms, ...more) => (ms === rest ? 0 : setTimeout(act, ms, ...more));
 }"""
 _MARK = "(element) => { element.marked = true; }"
 _MARKED = "(elements) => elements.map((element) => element.marked === true)"
@@ -111,10 +119,21 @@ def test_what_is_seen_is_written_first(scaling: ExplorablePage) -> None:
     order, behind = scaling.root.evaluate(_WRITTEN, ["d_k", 2, ["jacobian_raw", "scores"]])
     assert order == ["scores", "jacobian_raw"]
     assert not behind
-    # It also comes when it is looked at, however the numbers move.
-    right = scaling.numbers("jacobian_raw")
+
+
+def test_what_comes_into_sight_is_written_though_the_hand_never_rests(scaling: ExplorablePage) -> None:
+    far = scaling.cell("jacobian_raw", 0)
+    before = far.text_content()
+    rest = re.search(
+        r"REST_MS = (\d+)", (Path(attnlab.widgets.__file__).parent / "trace_view.js").read_text()
+    )
+    scaling.page.evaluate(_RESTLESS, int(rest[1]))
+    scaling.control("d_k").fill("2")
+    expect(scaling.control("d_k-shown")).to_have_text("4")
+    expect(scaling.root.locator(".attnlab-view[data-behind]")).to_have_count(1)
+    expect(far).to_have_text(before)
     far.scroll_into_view_if_needed()
-    assert scaling.numbers("jacobian_raw") == right
+    expect(far).not_to_have_text(before)
 
 
 def test_a_plot_that_comes_back_to_a_range_isn_t_read_again(scaling: ExplorablePage) -> None:

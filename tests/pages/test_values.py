@@ -124,14 +124,11 @@ def test_tiny_weight_is_not_zero_and_a_masked_one_is(explorable: ExplorablePage)
 def _appearance(explorable: ExplorablePage, stage: str, flat: int) -> tuple[object, ...]:
     """What tells a cell from others without colour: its kind of text and its drawing."""
     explorable.page.mouse.move(0, 0)
-    drawn = (
-        explorable.written()
-        .cell(stage, flat)
-        .evaluate(
-            """(cell) => { const s = getComputedStyle(cell);
+    explorable.written()
+    drawn = explorable.cell(stage, flat).evaluate(
+        """(cell) => { const s = getComputedStyle(cell);
         return [s.backgroundImage.split("(")[0], s.borderTopStyle, s.borderTopWidth, s.fontStyle,
                 s.fontWeight, s.textDecorationLine, cell.getAttribute("aria-label")]; }"""
-        )
     )
     text = explorable.cell(stage, flat).inner_text()
     return ("number" if text[:1].isdigit() and text != "0" else text, *drawn)

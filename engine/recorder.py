@@ -77,7 +77,7 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in a storage."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class Version:
     """One state of one tensor: in-place calls make new versions, history is never rewritten.
 
@@ -249,7 +249,7 @@ class Tape(TorchFunctionMode):
             for tensor, version in self._first_seen
             if not version.name and not (tensor.is_leaf and (tensor.requires_grad or _foreign(tensor)))
         ]
-        young = self._young | _young_tensors() if doubtful else ()
+        young = self._young.union(map(id, gc.get_objects(generation=0))) if doubtful else ()
         for tensor, version in doubtful:
             if id(tensor) in young:
                 version.unrecorded = "made by something that was not recorded"
@@ -277,8 +277,9 @@ class Tape(TorchFunctionMode):
         around = torch._C._len_torch_function_stack()
         quiet = torch._C.DisableTorchFunction if around else torch._C.DisableTorchFunctionSubclass
         with quiet():
-            noted_args = tuple([self._note(value) for value in args])
-            noted_kwargs = {key: self._note(value) for key, value in kwargs.items() if key != "out"}
+            note = self._note
+            noted_args = tuple([note(value) for value in args])
+            noted_kwargs = {key: note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
         place, within, running = _place(self._block)

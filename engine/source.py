@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from types import CodeType
+from typing import NamedTuple
 
 __all__ = ["Place", "Spot", "spot"]
 
@@ -16,8 +17,7 @@ _PARTS = ("values", "indices")
 Positions = tuple[int | None, int | None, int | None, int | None]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A point of a running program: cheap to note down while it runs, read later by `spot`."""
 
     code: CodeType

@@ -77,7 +77,7 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in a storage."""
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@dataclass(eq=False, repr=False)
 class Version:
     """One state of one tensor: in-place calls make new versions, history is never rewritten.
 

@@ -69,6 +69,7 @@ class AttentionExplorable(Explorable):
     - `scale`: divide the scores by √d_k; `causal`: query i reads keys j ≤ i + (keys − queries)
     - `columns`: the mistake beside the right way, softmax over the columns
     - `query`: the row that is told in detail; `step`: how far the computation is shown, 1 to 5
+    - `chosen`: the number that is explained, `"weights,1,2"` for the stage and a place in it
     - `gradient`: lay ∂ chosen number / ∂ cell over every cell
     - `dtype`: float64, float32, bfloat16 or float16; `decimals`: digits shown, 2 to 8
     - `preset`: one of `AttentionExplorable.presets`, before all others

@@ -178,7 +178,8 @@ def explore(
     - `tensors`: its arguments, in order; floating-point ones can be edited
     - `axes`: names for the axes of an argument or of any variable in the code,
       `{"x": ("batch", "time", "width")}`; others are carried along from these, or numbered
-    - other options are those of the explorable: `function` (which of several), `gradient`, `decimals`
+    - other options are those of the explorable: `function` (which of several), `chosen`, `gradient`,
+      `decimals`
 
     The function is called again after every change, so it should do nothing but compute.
 

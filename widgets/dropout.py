@@ -73,7 +73,7 @@ class DropoutExplorable(Explorable):
     - `inside`: the mask lies over the weights of an attention with `q`, `k`, `v` (3 × 2 each), as
       `attention_keep` (3 × 3)
     - `mistake`: one of `MISTAKES`, computed beside the right way
-    - `gradient`, `decimals`, `preset` as everywhere
+    - `chosen`, `gradient`, `decimals`, `preset` as everywhere
 
     `trace` holds the last good row (a `DropoutTrace`), `table` all its masks, `sample` the draws,
     `attention` the attention with its mask; each is None before it was first computed.

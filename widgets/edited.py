@@ -45,6 +45,7 @@ class Edited(Stateful):
     """Requests of the view and of the bar, as data: nothing in them is trusted, nothing is executed."""
 
     bar: "ControlBar"
+    chosen: str
 
     def _declare(self) -> None:
         super()._declare()
@@ -59,6 +60,10 @@ class Edited(Stateful):
 
     def export(self, name: str, value: Any) -> None:
         """Takes something along."""
+        raise NotImplementedError
+
+    def _is_there(self, chosen: str) -> bool:
+        """Is there such a number, now?"""
         raise NotImplementedError
 
     # ------------------------------------------------------------ numbers
@@ -226,12 +231,14 @@ class Edited(Stateful):
             return
         traits = {n: self.traits()[n] for n in self._addressed()}
         values, problems = decode(change["new"], traits, self._prefix)
+        if not values and not problems:
+            return  # of others, such as a token: what the notebook says stays as it is
         preset = values.pop("preset", next(iter(self.presets)))
         if preset not in self.presets:
             problems.append(f"The link's preset was not used: there is none called {preset[:40]!r}.")
             preset = next(iter(self.presets))
         with self._batch(record=False):
-            self._apply(self._preset_values(preset))
+            self._apply(self._base(preset))
             for n, value in sorted(values.items(), key=lambda item: item[0] not in self._inputs):
                 try:
                     setattr(self, n, value)
@@ -240,6 +247,11 @@ class Edited(Stateful):
             if problems:
                 self._refused = Refusal(" ".join(problems), partly=True)
             self._history.start(self._undoable())  # a link is where undo ends
+        if self.chosen and not self._is_there(self.chosen):
+            problems.append(f"The link's chosen number was not found: {self.chosen[:40]!r}.")
+            with self._batch(record=False):
+                self.chosen = ""
+                self._refused = Refusal(" ".join(problems), partly=True)
         self._refused = None
 
 

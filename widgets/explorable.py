@@ -17,9 +17,10 @@ from IPython.display import display
 from torch import Tensor
 
 from attnlab.engine import Stage, Trace, record
+from attnlab.widgets.chosen import Chosen, cell_of, word_of
 from attnlab.widgets.control_bar import Command, Control, ControlBar, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.edited import Edited
-from attnlab.widgets.explaining import panel
+from attnlab.widgets.explaining import is_place, panel
 from attnlab.widgets.history import History
 from attnlab.widgets.later import Later
 from attnlab.widgets.matrix import Mask
@@ -52,6 +53,8 @@ class Explorable(Edited):
     cover: ClassVar[tuple[str, ...]] = ()
     """The stages that `figure` draws when none is named: the first of them that there is."""
 
+    chosen = Chosen("").tag(state="view")
+    """The number that is explained, `"weights,1,2"`: a stage, and a place in it. Empty for none."""
     state = t.Enum(("ready", "stopped", "invalid", "failed"), "ready", read_only=True)
     message = t.Unicode("", read_only=True)
 
@@ -171,6 +174,7 @@ class Explorable(Edited):
         """Computes and shows. Observers swallow errors, so every one must end in a visible state."""
         wrong: dict[str, Any] | None = None
         stale = True
+        self.view.set_trait("selected", cell_of(self.chosen))
         try:
             self._last = self._computed()
             for n, value in self._last.published.items():
@@ -199,7 +203,7 @@ class Explorable(Edited):
 
     def _computed(self) -> Result:
         self._plain = {n: plain(getattr(self, n)) for n in self._inputs}
-        result = self._recorded() if self._ready and self.view.selected is not None else self.compute()
+        result = self._recorded() if self.chosen else self.compute()
         return replace(result, checks=[*result.checks, *result.make_checks()])
 
     def _recorded(self) -> Result:
@@ -302,7 +306,16 @@ class Explorable(Edited):
         self.bar.address = self.address
 
     def _on_selected(self, change: Any) -> None:
-        self._refresh()
+        self.chosen = word_of(change["new"])
+
+    def _is_there(self, chosen: str) -> bool:
+        cell = cell_of(chosen)
+        tensors = {**self._last.tensors, **self._plain} if self._last else {}
+        return cell is not None and (
+            cell["stage"] in self.view.stages
+            and cell["stage"] in tensors
+            and is_place(cell["index"], tensors[cell["stage"]].shape)
+        )
 
     # ------------------------------------------------------------ taking along
 

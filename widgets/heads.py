@@ -24,6 +24,7 @@ from attnlab.engine.heads import (
     wrong_routes,
 )
 from attnlab.engine.multi_head import MultiHeadTrace, multi_head
+from attnlab.widgets.chosen import cell_of, word_of
 from attnlab.widgets.control_bar import Command, Control, Select, Stepper, Steps, Toggle
 from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable
@@ -74,7 +75,7 @@ class HeadSplitExplorable(Explorable):
     - `element`: the id that is followed; `other`: a second one, or −1
     - `mistake`: one of `MISTAKES`; `colour`: cells by head or by position (`time`)
     - `attention`: real attention of `x` (up to 4 × 8 × 24, with sizes of its own) in place of the ids
-    - `step`: how far the five stages are shown, `decimals`, `gradient`, `preset` as everywhere
+    - `step`: how far the five stages are shown, `decimals`, `chosen`, `gradient`, `preset` as everywhere
 
     `trace` holds the stages of the last good result, `wrong` the two mistakes, `attended` the attention.
     """
@@ -348,12 +349,14 @@ class HeadSplitExplorable(Explorable):
         if name in _SIZES:
             self._stay_within()
         if name in (*_SIZES, "element"):
-            self._move_selection()
+            self._move_chosen()
+        if name == "chosen":
+            self._follow_chosen()
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         super()._apply(values)
         self._stay_within(*(n for n in ("element", "other") if n in values))
-        self._move_selection()
+        self._move_chosen()
 
     def _widen_x(self) -> None:
         """Features of 0 where the heads that the ids have would not divide the width of X."""
@@ -367,30 +370,26 @@ class HeadSplitExplorable(Explorable):
         for name in {"element", "other"}.difference(given):
             setattr(self, name, min(getattr(self, name), last))
 
-    def _move_selection(self) -> None:
+    def _move_chosen(self) -> None:
         """The chosen number is that of the element that is followed, wherever that is now."""
-        chosen = self.view.selected
-        if not chosen or chosen.get("stage") not in _IDS or self.attention:
+        chosen = cell_of(self.chosen)
+        if chosen is None or chosen["stage"] not in _IDS or self.attention:
             return
         try:
             trace = split_and_merge(self.batch, self.time, self.width, self.heads)
             places = {**follow(trace, self.element), **follow(wrong_routes(trace), self.element)}
         except ValueError:
             return  # no such sizes, or no such element: `compute` says so
-        self.view.selected = {"stage": chosen["stage"], "index": list(places[chosen["stage"]])}
+        self.chosen = word_of({**chosen, "index": places[chosen["stage"]]})
 
-    def _on_selected(self, change: Any) -> None:
+    def _follow_chosen(self) -> None:
         """Choosing a number on any stage follows its element."""
-        if self._depth:
-            return  # moved along by what is under way
-        with self._batch():
-            chosen: Mapping[str, Any] = change["new"] or {}
-            stage, index = chosen.get("stage"), chosen.get("index")
-            if stage not in _IDS or self.attention or self._last is None:
-                return
-            numbers = self._last.tensors.get(stage)
-            if numbers is not None and is_place(index, numbers.shape):
-                self.element = int(numbers[tuple(index)])
+        chosen = cell_of(self.chosen)
+        if chosen is None or chosen["stage"] not in _IDS or self.attention or self._last is None:
+            return
+        numbers = self._last.tensors.get(chosen["stage"])
+        if numbers is not None and is_place(chosen["index"], numbers.shape):
+            self.element = int(numbers[tuple(chosen["index"])])
 
     def still_stages(self) -> Iterator[Stage]:
         shown = "attended" if self._last and "attended" in self._last.published else "trace"

@@ -10,6 +10,7 @@ from attnlab.engine import Check, Stage
 from attnlab.engine.chain import MAX_ELEMENTS, READY_CHAINS, ChainResult, changed_by_writing, run_chain
 from attnlab.engine.chain_text import MAX_OPERATIONS, parse_chain
 from attnlab.engine.layout import Layout, offset_of, storage_strip
+from attnlab.widgets.chosen import cell_of, word_of
 from attnlab.widgets.control_bar import Chain, Control, Stepper, Text, Toggle
 from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable
@@ -48,7 +49,7 @@ class LayoutExplorable(Explorable):
     - `chain`: the operations, `"reshape(1,3,2,2) | transpose(1,2)"`, at most 8
     - `element`: the number that is followed through grids and memory
     - `write`: try what changes when the element is written into stage `into`
-    - `decimals`, `gradient`, `preset` as everywhere
+    - `decimals`, `chosen`, `gradient`, `preset` as everywhere
 
     `result` holds the last good chain with its tensors.
     """
@@ -183,15 +184,17 @@ class LayoutExplorable(Explorable):
         if name in ("start", "chain"):
             self._stay_within()
         if name == "element":
-            self._move_selection()
+            self._move_chosen()
+        if name == "chosen":
+            self._follow_chosen()
 
-    def _move_selection(self) -> None:
+    def _move_chosen(self) -> None:
         """The chosen number is that of the element that is followed, wherever that is now."""
-        chosen = self.view.selected
-        numbers = self._last.tensors.get(str(chosen.get("stage"))) if chosen and self._last else None
+        chosen = cell_of(self.chosen)
+        numbers = self._last.tensors.get(chosen["stage"]) if chosen and self._last else None
         place = (numbers == self.element).nonzero().tolist() if numbers is not None else []
         if chosen and place:
-            self.view.selected = {"stage": chosen["stage"], "index": place[0]}
+            self.chosen = word_of({**chosen, "index": place[0]})
 
     def _apply(self, values: Mapping[str, Any]) -> None:
         super()._apply(values)
@@ -207,20 +210,16 @@ class LayoutExplorable(Explorable):
             if name not in given:
                 setattr(self, name, min(getattr(self, name), count - 1))
 
-    def _on_selected(self, change: Any) -> None:
+    def _follow_chosen(self) -> None:
         """Choosing a number anywhere follows it; in a grid it is also where to write."""
-        if self._depth:
-            return  # moved along by what is under way
-        with self._batch():
-            chosen: Mapping[str, Any] = change["new"] or {}
-            stage, index = str(chosen.get("stage")), chosen.get("index")
-            numbers = self._last.tensors.get(stage) if self._last else None
-            if numbers is None or not is_place(index, numbers.shape):
-                return
-            self.element = int(numbers[tuple(index)])
-            names = [step.name for step in self.result.steps]
-            if stage in names:
-                self.into = names.index(stage)
+        chosen = cell_of(self.chosen)
+        numbers = self._last.tensors.get(chosen["stage"]) if chosen and self._last else None
+        if chosen is None or numbers is None or not is_place(chosen["index"], numbers.shape):
+            return
+        self.element = int(numbers[tuple(chosen["index"])])
+        names = [step.name for step in self.result.steps]
+        if chosen["stage"] in names:
+            self.into = names.index(chosen["stage"])
 
     def _recorded(self) -> Result:
         """The stages are called in formulas as on the screen: the code has one name for all of them."""

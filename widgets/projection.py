@@ -60,7 +60,7 @@ class ProjectionExplorable(Explorable):
     - `causal`, `output_projection`: on or off
     - `look`: what is told beside the trace, one of heads, packing, nn.Linear; `packing`: blocks or
       per head; `mistake`: the mistake of that topic beside the right way
-    - `gradient`, `decimals`, `preset` as everywhere
+    - `chosen`, `gradient`, `decimals`, `preset` as everywhere
 
     `trace` holds the intermediates of the last good result.
     """

@@ -56,7 +56,7 @@ class ScalingExplorable(Explorable):
     - `seed`: which draws; it proposes them on this machine only
     - `heads`: heads that share a model; `model_width`: the mistake √(heads · d_k) under the root
     - `raw`: a row of 2 to 8 scores for the example of a model of width 64
-    - `gradient`, `decimals`, `preset` as everywhere
+    - `chosen`, `gradient`, `decimals`, `preset` as everywhere
 
     `trace` holds the last good result, `curve` the entropy and gradient size for all widths.
     """

@@ -136,6 +136,7 @@ class ExplorablePage:
             "dtype": self.control("dtype").input_value(),
             "decimals": self.control("decimals").inner_text(),
             "gradient": self.control("gradient").is_checked(),
+            "chosen": self.root.locator(".attnlab-panel").all_inner_texts(),
         }
 
     def linked(self) -> dict[str, list[int]]:

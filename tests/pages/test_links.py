@@ -29,6 +29,8 @@ def change_everything(explorable: ExplorablePage) -> dict[str, object]:
     expect(explorable.root.locator(".attnlab-terms .attnlab-name")).to_have_text("Query 2, term by term")
     explorable.shows_cell("q", 2, "−0.300000")
     explorable.shows_cell("scaled", 3, "−0.212132")
+    explorable.cell("scaled", 3).click()
+    expect(explorable.root.locator(".attnlab-formula")).to_be_visible()
     return explorable.everything()
 
 
@@ -47,7 +49,7 @@ def test_copied_link_opens_the_same_state_for_somebody_else(
     expect(page_explorable.root.locator(".attnlab-said")).to_have_text("Link copied")
     assert link.startswith(f"{pages.url}attention?")
     assert sorted(parse_qs(urlsplit(link).query)) == sorted(
-        ["preset", "q", "v", "scale", "query", "dtype", "decimals", "step"]
+        ["preset", "q", "v", "scale", "query", "dtype", "decimals", "step", "chosen"]
     )
     expect(page_explorable.page).to_have_url(link)
     other = ExplorablePage(visits.open(link).page, "voila").wait_drawn()

@@ -193,7 +193,18 @@ class TestHostileLinks:
     def test_garbage_is_no_state(self, search: str, page: FrontEnd) -> None:
         page.open("?causal=0")
         page.open(search)
-        assert page.explorable.address == "" or page.answer["state"] == "invalid" or search == ""
+        if page.answer["state"] == "ready":
+            assert page.explorable.address == "causal=0"  # as it was: nothing in it is meant for us
+        else:
+            assert page.explorable.address == ""
+            assert "The link's q was not used" in page.answer["message"]
+
+    def test_parameters_of_others_leave_what_the_notebook_says(self, open_page: OpenPage) -> None:
+        page = open_page(preset="two keys", causal=True, step=3, name="left")
+        for search in ("?embed=1", "?token=abc&reset", "?q=1,2;3,4&causal=0"):
+            page.open(search)
+            assert page.explorable.address == "left.preset=two%20keys&left.causal=1&left.step=3"
+            assert page.answer["state"] == "ready"
 
     def test_the_good_parts_are_used(self, page: FrontEnd) -> None:
         page.open("?q=x&causal=0&query=77&step=3&v=1;2;3")

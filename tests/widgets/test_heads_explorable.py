@@ -562,6 +562,7 @@ CHANGED: dict[str, Any] = {
     "step": 2,
     "decimals": 6,
     "gradient": True,
+    "chosen": "x,1,2,3",
 }
 
 
@@ -570,7 +571,7 @@ class TestState:
         plain = open_page()
         names = {c["name"] for row in plain.explorable.bar.controls for c in row} - {"preset"}
         commands = {"undo", "redo", "reset", "link", "export", "pin", "unpin"}
-        assert names - commands == CHANGED.keys() - {"x"} - {"other"}
+        assert names - commands == CHANGED.keys() - {"x", "other", "chosen"}
         assert {n.split(".")[-1] for n in plain.explorable.bar.address_names} == {*CHANGED, "preset"}
         for name in names - commands:
             value = {"width": 8, "heads": 4}.get(name, CHANGED[name])
@@ -607,7 +608,9 @@ class TestState:
         assert page.explorable.address == ""
         page.select("projected", [0, 1, 1])
         page.control("mistake", MERGE)
-        assert page.explorable.address == "element=5&mistake=merge%20without%20transposing%20back"
+        assert page.explorable.address == (
+            "element=5&mistake=merge%20without%20transposing%20back&chosen=projected,0,1,1"
+        )
 
     @pytest.mark.parametrize(
         ("search", "words"),

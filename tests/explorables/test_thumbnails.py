@@ -61,10 +61,31 @@ def test_what_was_late_is_tried_again_and_what_was_finished_is_kept(
     assert in_a_loop(pictures(made, "quick", "slow")) == ["<svg/>", None]
     assert time.monotonic() - began < 2
 
+    async def one_after_the_other() -> list[str | None]:
+        following = await made.svg("next")
+        gate.touch()
+        return [following, await made.svg("slow")]
+
     monkeypatch.setattr(thumbnails, "_PAUSE", 0)
-    assert in_a_loop(pictures(made, "next")) == ["<svg/>"]
-    gate.touch()
-    assert in_a_loop(pictures(made, "slow")) == ["<svg/>"]
+    assert in_a_loop(one_after_the_other()) == ["<svg/>", "<svg/>"]
+
+
+def test_a_picture_does_not_wait_for_the_others(tmp_path: Path) -> None:
+    async def in_turn() -> list[str | None]:
+        made = Thumbnails(Catalogue.of(tmp_path))
+        slow = asyncio.ensure_future(made.svg("slow"))
+        leaves = asyncio.ensure_future(made.svg("quick"))
+        await asyncio.sleep(0)
+        leaves.cancel()  # a visitor who closes the page takes the picture from nobody
+        quick = await made.svg("quick")
+        assert not slow.done()
+        gate.touch()
+        return [quick, await slow]
+
+    gate = tmp_path / "gate"
+    write(tmp_path, "1-quick", "Quick", DRAW)
+    write(tmp_path, "2-slow", "Slow", waiting_for(gate), DRAW)
+    assert in_a_loop(in_turn()) == ["<svg/>", "<svg/>"]
 
 
 def test_a_server_that_ends_does_not_wait_for_pictures(tmp_path: Path) -> None:

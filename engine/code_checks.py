@@ -197,18 +197,27 @@ def _factor(call: Call) -> float | None:
 
 
 def _merged_after(tape: Tape, mix: Call) -> list[Call] | None:
-    """The calls from the mixed values to the last tensor that holds the same numbers, only moved."""
+    """The calls from the mixed values to the tensor in which the heads are merged, only moved on the way.
+
+    That is the first with an axis of positions: what is done to it later, such as putting windows back
+    together, is no part of the merge.
+    """
     last: Version = mix.outputs[0]
+    heads = last.shape
     moves: list[Call] = []
+
+    def merged() -> bool:
+        # Merged heads stand side by side in a row; where rows are as long as before, other axes were merged.
+        return 2 <= len(last.shape) < len(heads) and last.shape[-1] > heads[-1]
+
     for call in tape.calls[tape.calls.index(mix) + 1 :]:
         moved = call.inputs[:1] == [last] and len(call.inputs) == 1 and is_move(call, 0)
         if moved and call.outputs[0].values.numel() == last.values.numel():
             last = call.outputs[0]
             moves.append(call)
-    heads = mix.outputs[0].shape
-    few = 2 <= len(last.shape) < len(heads)
-    # Merged heads stand side by side in a row; where rows are as long as before, other axes were merged.
-    return moves if few and last.shape[-1] > heads[-1] else None
+            if merged() and heads[-2] in last.shape[:-1]:
+                break
+    return moves if merged() else None
 
 
 def _positions_stay(moves: list[Call], heads: Version) -> Check | None:

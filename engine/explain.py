@@ -103,7 +103,7 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
         changed = next(filter(None, (origin.note for origin in _origins(formula))), "")
         if changed:
             return Explanation(version, place, value, changed, None, _inputs(call))
-    if formula is None or _wraps(formula, version.values.dtype):
+    if formula is None or _wraps(formula, version.values.dtype) or _contradicts(formula, value, version):
         return Explanation(version, place, value, _unexplained(call), None, _inputs(call))
     return Explanation(version, place, value, f"made by {call.name}", formula, tuple(_operands(formula)))
 
@@ -136,6 +136,12 @@ def _wraps(formula: Formula, dtype: torch.dtype) -> bool:
     value, limits = formula.value(), torch.iinfo(dtype)
     # Beyond 2⁵³ our float can't tell integers apart.
     return not (max(limits.min, -(2**53)) <= value <= min(limits.max, 2**53) and value == int(value))
+
+
+def _contradicts(formula: Formula, value: float, version: Version) -> bool:
+    """Did torch count another way than the formula, where nothing is rounded? `uint8 > -1` wraps first."""
+    dtype = version.values.dtype
+    return not dtype.is_floating_point and formula.value() != value
 
 
 def stage_name(version: Version) -> str:

@@ -1,10 +1,12 @@
 """How much each earlier number matters to one number: autograd through what was recorded.
 
 The tape is run again from its inputs, so it doesn't matter whether the recorded code asked for
-gradients, worked in place, or drew dropout masks: the same draws are made again.
+gradients, worked in place, or drew dropout masks: the same draws are made again. What a program that
+else has gradients computes under `torch.no_grad()` is a constant in it, as it is for autograd.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +16,18 @@ from attnlab.engine.explain import stage_name
 from attnlab.engine.recorder import Call, Tape, Version
 
 __all__ = ["gradient"]
+
+_RUNNING = (1, 2, "running_mean", "running_var")
+_CONSTANTS: dict[str, tuple[int | str, ...]] = {
+    "batch_norm": _RUNNING,
+    "instance_norm": _RUNNING,
+    "cross_entropy": (2, "weight"),
+    "nll_loss": (2, "weight"),
+    "binary_cross_entropy": (2, "weight"),
+    "binary_cross_entropy_with_logits": (2, "weight", "pos_weight"),
+    "multi_margin_loss": (4, "weight"),
+}
+"""Arguments, by place and by name, to which torch has no derivative."""
 
 
 def gradient(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) -> dict[Version, Tensor]:
@@ -34,9 +48,12 @@ def gradient(tape: Tape, tensor: Tensor | Version, index: Sequence[int] = ()) ->
             )
         tensors = _replay(tape, target)
         earlier = [version for version in tensors if version.values.is_floating_point()]
-        found = torch.autograd.grad(
-            tensors[target][place], [tensors[version] for version in earlier], allow_unused=True
-        )
+        try:
+            found = torch.autograd.grad(
+                tensors[target][place], [tensors[version] for version in earlier], allow_unused=True
+            )
+        except RuntimeError as error:  # a call on the way has no derivative
+            raise ValueError(f"no gradient: {error}") from error
         for version, slope in zip(earlier, found, strict=True):
             if slope is not None and (why := _why_unknown(version)):
                 raise ValueError(f"no gradient: it depends on {_described(version)}, which was {why}")
@@ -64,10 +81,15 @@ def _why_unknown(version: Version) -> str:
 def _replay(tape: Tape, target: Version) -> dict[Version, Tensor]:
     """Every version up to `target`, computed again, all connected by autograd."""
     tensors = {version: _leaf(version) for version in tape.inputs}
-    for call in tape.calls if target.call is not None else ():
-        _run(call, tensors)
-        if call is target.call:
-            break
+    calls = tape.calls[: tape.calls.index(target.call) + 1] if target.call is not None else []
+    # A program wholly without gradients is asked for them all the same; in one that has some, what is
+    # without them is so on purpose.
+    some = any(call.differentiated for call in calls)
+    for call in calls:
+        if some and not call.differentiated:
+            tensors.update((version, _leaf(version)) for version in call.outputs)
+        else:
+            _run(call, tensors)
     return tensors
 
 
@@ -90,6 +112,12 @@ def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
         return
     args = [value(noted) for noted in call.args]
     kwargs = {key: value(noted) for key, noted in call.kwargs.items()}
+    for known in _CONSTANTS.get(call.name, ()):
+        # Autograd has no derivative for these, and some are written into.
+        if isinstance(known, int) and known < len(args) and isinstance(args[known], Tensor):
+            args[known] = args[known].detach().clone()
+        elif isinstance(known, str) and isinstance(kwargs.get(known), Tensor):
+            kwargs[known] = kwargs[known].detach().clone()
     if call.in_place:
         # A leaf can't be written to, and what was there before must stay: write to a copy.
         if args:
@@ -117,7 +145,11 @@ def _run(call: Call, tensors: dict[Version, Tensor]) -> None:
 
 
 def _called(call: Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Runs a call again, with the same draws."""
+    """Runs a call again, with the same draws and in the same precision."""
+    if call.autocast is not None:
+        call, dtype = replace(call, autocast=None), call.autocast
+        with torch.autocast("cpu", dtype, cache_enabled=False):
+            return _called(call, args, kwargs)
     if call.random_state is None:
         return call.function(*args, **kwargs)
     if kwargs.get("generator") is not None:

@@ -70,6 +70,9 @@ _RANDOM = frozenset(
 # Calls that write into what they are given, and torch doesn't count it: running means.
 _UNCOUNTED = frozenset(["batch_norm", "instance_norm", "native_batch_norm"])
 
+# What they give back is a tuple, also when there is one tensor in it.
+_LISTING = frozenset(["multi_head_attention_forward", "_native_multi_head_attention"])
+_COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne"])
 _PLAIN = frozenset([int, float, bool, str, type(...), torch.dtype])
 _METHODS = (MethodDescriptorType, WrapperDescriptorType)
 
@@ -159,6 +162,14 @@ class Call:
     random_state: Tensor | None = None
     inside: int = 0
     """Which run of a function of torch's own it is a step of; 0 for what the program calls by itself."""
+    preparing: bool = False
+    """Is it a step of making a module of torch's own? Then no variable of the program holds its result."""
+    differentiated: bool = True
+    """False under `torch.no_grad()` and in inference mode."""
+    autocast: torch.dtype | None = None
+    """To what `torch.autocast` takes some calls on the CPU, where it is on."""
+    passed: tuple[Place, ...] = ()
+    """Where later calls gave its result back as it was: in `y = (x * 2).to(dtype)` the product is y."""
     outputs: list[Version] = field(default_factory=list)
 
     @property
@@ -169,11 +180,24 @@ class Call:
     @cached_property
     def spot(self) -> Spot:
         """Where it happened, in the source. Read once, so that it stays what it was when first asked for."""
-        found = spot(self.place, len(self.outputs))
+        own = self._own_spot()
+        if self.passed and not own.names and len(self.outputs) == 1 and not self.preparing:
+            for later in map(spot, self.passed):
+                if later.names or later.returned:
+                    named = {n: getattr(later, n) for n in ("names", "returned", "part", "each")}
+                    return replace(own, **named)
+        return own
+
+    def _own_spot(self) -> Spot:
+        found = spot(self.place, len(self.outputs), listed=self.name in _LISTING)
+        method = getattr(self.function, "__name__", "") if isinstance(self.function, _METHODS) else ""
+        # What `max(a, b)` or `sorted(rows)` of Python ask in between is not what the line is about.
+        asked = found.calls and method in _COMPARISONS and f"{method}(" not in found.text
+        if self.preparing or asked:
+            return replace(found, names=(), returned=False, each=())
         if not self.in_place or found.names:
             return found
         # `x.relu_()` changes x, and so does `F.relu_(x)`: the source alone can't tell F from a tensor.
-        method = getattr(self.function, "__name__", "") if isinstance(self.function, _METHODS) else ""
         own = method == "__setitem__" or (method and f".{method}(" in found.text)
         name = found.written[0 if own else 1]
         return replace(found, names=(name,)) if name else found
@@ -206,6 +230,9 @@ class Tape(TorchFunctionMode):
         self._first_seen: list[tuple[Tensor, Version]] = []
         # Ids of what has been made since the block began, as far as Python's collector has told it
         self._young: set[int] = set()
+        # What a call gave back as it was (`.to` of its own dtype), and how many calls there were then: a line
+        # may name it only there.
+        self._passed_on: list[tuple[Version, Call, int]] = []
         # The function of torch's own that runs, and how many have run. Held, so that the next one is another.
         self._running: FrameType | None = None
         self._runs = 0
@@ -240,6 +267,13 @@ class Tape(TorchFunctionMode):
         for call in self.calls:
             if call.inside:
                 steps.setdefault(call.inside, []).append(call)
+        for version, passing, earlier in self._passed_on:
+            assert version.call is not None
+            inside = passing.inside
+            # In torch's own functions only what comes out of them is the program's.
+            if not inside or all(call.inside != inside for call in (version.call, *self.calls[earlier:])):
+                version.call.passed += (passing.place,)
+        self._passed_on.clear()
         for run in steps.values():
             if len(run) > 1:
                 _name_results_only(run)
@@ -249,9 +283,9 @@ class Tape(TorchFunctionMode):
             for tensor, version in self._first_seen
             if not version.name and not (tensor.is_leaf and (tensor.requires_grad or _foreign(tensor)))
         ]
-        young = self._young.union(map(id, gc.get_objects(generation=0))) if doubtful else ()
+        young = gc.get_objects(generation=0) if doubtful else ()
         for tensor, version in doubtful:
-            if id(tensor) in young:
+            if id(tensor) in self._young or id(tensor) in map(id, young):
                 version.unrecorded = "made by something that was not recorded"
         self._first_seen.clear()
 
@@ -282,12 +316,27 @@ class Tape(TorchFunctionMode):
             noted_kwargs = {key: note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
-        place, within, running = _place(self._block)
+        place, within, running, preparing = _place(self._block)
         if running is not None and running is not self._running:
             self._running = running
             self._runs += 1
         inside = self._runs if running is not None else 0
-        call = Call(name, func, noted_args, noted_kwargs, place, writes, within, random, inside)
+        differentiated = torch.is_grad_enabled()
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        call = Call(
+            name,
+            func,
+            noted_args,
+            noted_kwargs,
+            place,
+            writes,
+            within,
+            random,
+            inside,
+            preparing,
+            differentiated,
+            autocast,
+        )
         try:
             result = func(*args, **kwargs)
         except Exception:
@@ -301,6 +350,8 @@ class Tape(TorchFunctionMode):
                 # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
                 if written or known is None or known[2] != _changes(tensor):
                     self._made(tensor, call, position, written=written or known is not None)
+                elif known[1].call is not None:
+                    self._passed_on.append((known[1], call, len(self.calls)))
             if call.outputs:
                 self.calls.append(call)
                 if name == "data":
@@ -331,6 +382,8 @@ class Tape(TorchFunctionMode):
             found = self._current.get(id(tensor))
             if found is None:
                 raise KeyError(f"the tape has not seen this tensor of shape {tuple(tensor.shape)}")
+            if found[2] == -1:
+                return self._now(tensor)  # written to by something that doesn't say so
             rewritten = self._rewritten(*found)
             return found[1] if rewritten is None else self._accept(tensor, rewritten)
 
@@ -462,7 +515,8 @@ class Tape(TorchFunctionMode):
                 self._foreign.add(address)
         else:
             address = whole = 0
-        if 0 < whole <= MAX_CLONED:
+        # A conjugate has the memory of its tensor, and other numbers.
+        if 0 < whole <= MAX_CLONED and not (tensor.is_conj() or tensor.is_neg()):
             known = self._copies.get(address)
             if known is not None and known[0] == changes and known[1].dtype == tensor.dtype:
                 kept = known[1]
@@ -475,7 +529,7 @@ class Tape(TorchFunctionMode):
             version.kept = kept
             version.view = _geometry(tensor)
         elif tensor.numel() <= MAX_CLONED:
-            version.kept = tensor.detach().clone()
+            version.kept = tensor.detach().resolve_conj().resolve_neg().clone()
         else:
             version.kept, version.by_reference, version.changes = tensor.detach(), True, changes
         self._seen(tensor, version)
@@ -567,13 +621,15 @@ def _block_around(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _place(block: FrameType | None) -> tuple[Place, str, FrameType | None]:
+def _place(block: FrameType | None) -> tuple[Place, str, FrameType | None, bool]:
     """The innermost point of the program, neither torch's nor ours; what it is in, as far as the block.
 
-    That is the autograd function around, by name, and the function of torch's own that the program called.
+    That is the autograd function around, by name, the function of torch's own that the program called, and
+    whether this makes a module.
     """
     frame: FrameType | None = sys._getframe(2)
     running = None
+    preparing = False
     points: list[tuple[CodeType, int]] = []
     within = ""
     while frame is not None:
@@ -587,13 +643,14 @@ def _place(block: FrameType | None) -> tuple[Place, str, FrameType | None]:
                     points.append((code, frame.f_lasti))
             elif whose == "torch" and not points:
                 running = frame
+                preparing = code.co_name == "__init__"
         if frame is block:
             break
         frame = frame.f_back
     if not points:
         raise RuntimeError("a torch call without a caller")
     # What a function returns has the name that its caller gives it.
-    return Place(*points[0], tuple(points[1:])), within, running
+    return Place(*points[0], tuple(points[1:])), within, running, preparing
 
 
 _whose: dict[str, str] = {}
@@ -613,6 +670,9 @@ def _name_results_only(steps: Sequence[Call]) -> None:
     given: set[object] = set()
     for call in reversed(steps):
         found = call.spot
+        if found.item is not None and call is not steps[-1]:
+            # Only the last step can be the tuple of which a part is taken.
+            found = call.spot = replace(found, names=(), returned=False, text=call.name)
         whole = len(found.names) == len(call.outputs)
         first = found.names[0] if found.names else None
         names = [found.names[n] if whole else first or n for n in range(len(call.outputs))]

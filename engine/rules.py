@@ -92,7 +92,8 @@ def has_name(version: Version) -> bool:
         names = call.spot.names
         if len(names) == len(call.outputs):  # of `m = x.max(-1).values` only the one has a variable
             names = names[version.output : version.output + 1]
-        if call.name != "shared storage" and (any(names) or call.spot.returned):
+        of_others = call.spot.item is not None and call.spot.item % len(call.outputs) != version.output
+        if call.name != "shared storage" and (any(names) or (call.spot.returned and not of_others)):
             return True
         before = call.before(version.output)
         if before is None:
@@ -559,7 +560,7 @@ def reduced(call: Call, index: Index, dim: Any, keepdim: bool) -> list[Index]:
     """The places of the first input that a reduction over `dim` takes together for one result."""
     shape = call.inputs[0].shape
     axes = len(shape)
-    if isinstance(dim, int):
+    if hasattr(dim, "__index__"):  # also a whole number of NumPy
         dim = [dim]
     dims = dim if dim is not None and len(dim) else range(axes)
     over = {d % axes for d in dims} if axes else set()

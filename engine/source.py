@@ -34,6 +34,7 @@ class Spot:
     unpacked, "" for one without a name), `text` is the expression itself, `returned` says that its value
     is what the function returns, `part` at which place of a tuple (−1 for deeper inside something else).
     `each` are the variables of values that come one after the other: `q, k = [f(x) for f in …]`.
+    `item` is which of several results is meant: `m = x.max(-1)[0]`. `calls`: it is a call, not an operator.
     `written` is what a call that writes changes here, when the source alone can say it: (the variable when a
     method of it is called, the variable when it's the first argument).
     """
@@ -45,6 +46,8 @@ class Spot:
     returned: bool = False
     part: int | None = None
     each: tuple[str, ...] = ()
+    item: int | None = None
+    calls: bool = False
     written: tuple[str, str] = ("", "")
 
     def context(self, before: int = 3, after: int = 3) -> list[tuple[int, str]]:
@@ -54,11 +57,23 @@ class Spot:
         return [(n, lines[n - 1].rstrip("\n")) for n in range(first, min(len(lines), self.line + after) + 1)]
 
 
-def spot(place: Place, outputs: int = 1) -> Spot:
+def spot(place: Place, outputs: int = 1, *, listed: bool = False) -> Spot:
     """Looks a place up in its source. Without source only file and line are known.
 
     What is returned as soon as it is made has the name that the caller gives it; `outputs` is how many it is.
+    `listed`: a single one came in a tuple, so that `[0]` behind it is the whole of it.
     """
+    found = _named(place, outputs)
+    if found.item is None or (listed and found.item in (0, -outputs)):
+        return found
+    # Of a single tensor `[0]` takes a row: that is a call of its own.
+    name = found.names[0] if found.names and outputs > 1 else ""
+    chosen = found.item % outputs if -outputs <= found.item < outputs else outputs
+    names = tuple(name if n == chosen else "" for n in range(outputs)) if name else ()
+    return replace(found, names=names, returned=found.returned and outputs > 1)
+
+
+def _named(place: Place, outputs: int) -> Spot:
     own = outer = _at(place.code, place.instruction)
     for code, instruction in place.callers:
         if not outer.returned or outer.names:
@@ -102,6 +117,9 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
         if isinstance(statement, ast.stmt):
             for expression, names in _values(statement):
                 spots[_position(expression)] = Spot(file, expression.lineno, names, _text(expression))
+                call, item = _item(expression)
+                if call is not None and len(names) == 1:
+                    spots[_position(call)] = Spot(file, call.lineno, names, _text(call), item=item)
             for expression, names in _repeated(statement):
                 known = spots.get(_position(expression)) or Spot(
                     file, expression.lineno, (), _text(expression)
@@ -119,6 +137,10 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
         for expression, part in _returned(result) if result is not None else ():
             made = Spot(file, expression.lineno, (), _text(expression), returned=True, part=part)
             spots.setdefault(_position(expression), made)
+            call, item = _item(expression)
+            if call is not None:
+                of_several = replace(made, text=_text(call), item=item)
+                spots.setdefault(_position(call), of_several)
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For):
             spots |= _iterated(file, loop, loop)
@@ -128,6 +150,8 @@ def _expressions(file: str, version: int) -> dict[Positions, Spot]:
     for node in ast.walk(tree):
         if isinstance(node, ast.expr):
             found = spots.setdefault(_position(node), Spot(file, node.lineno, (), _text(node)))
+            if isinstance(node, ast.Call):
+                found = spots[_position(node)] = replace(found, calls=True)
             attribute = node.func if isinstance(node, ast.Call) else node
             if isinstance(attribute, ast.Attribute) and attribute.lineno != attribute.end_lineno:
                 # In a chain over several lines Python notes the line of the link, not of the whole.
@@ -253,13 +277,24 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, tup
         if not any(isinstance(part, ast.Starred) for pair in pairs for part in pair):
             for pair in pairs:
                 yield from _assigned(*pair)
-    elif not isinstance(target, ast.Subscript):
+    elif not isinstance(target, ast.Subscript) or _names(target):
         names = _names(target)
         for branch in _branches(value):
-            match branch:
-                case ast.Attribute(value=ast.Call() as call, attr=part) if part in _PARTS and len(names) == 1:
-                    yield call, tuple(names[0] if part == other else "" for other in _PARTS)
             yield branch, names
+
+
+def _item(value: ast.expr) -> tuple[ast.expr | None, int]:
+    """The call of whose several results the value is one, and which: `x.max(-1).values`, `lstm(x)[0]`."""
+    match value:
+        case ast.Attribute(value=ast.Call() as call, attr=part) if part in _PARTS:
+            return call, _PARTS.index(part)
+        case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=int(item))):
+            return call, item
+        case ast.Subscript(
+            value=ast.Call() as call, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(item)))
+        ):
+            return call, -item
+    return None, 0
 
 
 def _branches(value: ast.expr) -> Iterator[ast.expr]:
@@ -287,6 +322,9 @@ def _names(target: ast.expr) -> tuple[str, ...]:
         return _names(target.value)
     if isinstance(target, ast.Name | ast.Attribute):
         return (ast.unparse(target),)
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        # An entry of a dictionary; by a number it may be a part of a tensor.
+        return (ast.unparse(target),) if isinstance(target.slice.value, str) else ()
     return ()
 
 

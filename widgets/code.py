@@ -25,6 +25,7 @@ from attnlab.engine.rules import has_name
 from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle
 from attnlab.widgets.explorable import Explorable
+from attnlab.widgets.history import equal
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.result import Result
 
@@ -57,12 +58,17 @@ class CodeExplorable(Explorable):
     """Function → its parameters by name, for modules."""
     fixed: Mapping[str, Tensor] = {}
     """The arguments that are no floating-point numbers, and can't be edited."""
+    arguments: Mapping[str, str] = {}
+    """Trait → the argument that it is; they differ where an explorable has something else of that name."""
     dtypes: Mapping[str, torch.dtype] = {}
+    learned: Mapping[str, bool] = {}
+    """Trait → does the argument require gradients?"""
     random_state: Tensor
 
     gradient = t.Bool(False).tag(state="view")
     decimals = t.Int(4, min=2, max=8).tag(state="view")
     tape: Tape | None = None
+    _ran: tuple[Mapping[str, Any], Result] | None = None
 
     def controls(self) -> list[list[Control]]:
         first: list[Control] = []
@@ -88,16 +94,27 @@ class CodeExplorable(Explorable):
         return []
 
     def compute(self) -> Result:
+        # What is only looked at in another way is not computed again: the code may count its runs.
+        given = {"function": self.function, **self.matrices()}
+        if self._ran is None or not all(equal(value, self._ran[0][name]) for name, value in given.items()):
+            self._ran = (given, self._run())
+        return self._ran[1]
+
+    def _run(self) -> Result:
         function = self.functions[self.function]
         stopped = ""
         # Copies: the code may write into its arguments, and runs again after the next edit.
-        inputs = {name: tensor.to(self.dtypes[name], copy=True) for name, tensor in self.matrices().items()}
+        inputs = {
+            self.arguments[name]: tensor.to(self.dtypes[name], copy=True).requires_grad_(self.learned[name])
+            for name, tensor in self.matrices().items()
+        }
+        axes = {self.arguments[name]: trait.axes for name, trait in self._inputs.items()}
         fixed = {name: tensor.clone() for name, tensor in self.fixed.items()}
         # The same draws in every run: an edit must not come with another dropout mask.
         with torch.random.fork_rng(devices=[]), record() as tape:
             torch.set_rng_state(self.random_state)
             for name, tensor in inputs.items():
-                tape.name(tensor, name, self._inputs[name].axes)
+                tape.name(tensor, name, axes[name])
             for name, tensor in fixed.items():
                 tape.name(tensor, name, self.axis_names.get(name, ()))
             for name, parameter in self.parameters.get(self.function, {}).items():
@@ -109,7 +126,11 @@ class CodeExplorable(Explorable):
         for tensor in tape.tensors():
             tape.version(tensor)  # it may have been written through another view, and not been used since
         self.tape = _named(tape)
-        return _result(tape, {*self._inputs}, {*self.fixed}, stopped, self.axis_names)
+        return _result(tape, self.arguments, {*self.fixed}, stopped, self.axis_names)
+
+    def _sentence(self, message: str) -> str:
+        told = super()._sentence(message)
+        return message[:1] + told[1:]  # it begins with a name of the code
 
     def _recorded(self) -> Result:
         return self.compute()  # which always records
@@ -201,6 +222,8 @@ def explore(
             raise ValueError(f"axes of {name}: expected one name of its own for each axis, got {own!r:.60}")
     values = {name: _as_tensor(value, name) for name, value in zip(arguments, tensors, strict=True)}
     traits: dict[str, Any] = {}
+    shown: dict[str, str] = {}
+    taken = set(arguments)
     fixed: dict[str, Tensor] = {}
     for name, value in values.items():
         if not value.is_floating_point():
@@ -213,11 +236,11 @@ def explore(
         own = tuple(named.get(name, [f"axis{i}" for i in range(value.ndim)]))
         if len(own) != value.ndim:
             raise ValueError(f"{name}: expected {value.ndim} axis names, got {', '.join(own)}")
-        traits[name] = Matrix(label=name, axes=own, shape=tuple(value.shape), limit=LIMIT)
-    clash = [n for n in traits if hasattr(CodeExplorable, n) or n in _RESERVED or n.startswith("_")]
-    if clash:
-        raise ValueError(f"{clash[0]}: an argument of this name can't be shown; rename it in the function")
-    as_given = {name: value.detach() for name, value in values.items() if name in traits}
+        trait = _free(name, taken)
+        taken.add(trait)
+        shown[trait] = name
+        traits[trait] = Matrix(label=name, axes=own, shape=tuple(value.shape), limit=LIMIT)
+    as_given = {own: values[name].detach() for own, name in shown.items()}
     kind = type(
         "CodeExplorable",
         (CodeExplorable,),
@@ -229,7 +252,9 @@ def explore(
             "parameters": {
                 n: dict(f.named_parameters()) for n, f in functions.items() if isinstance(f, torch.nn.Module)
             },
-            "dtypes": {name: values[name].dtype for name in traits},
+            "arguments": shown,
+            "dtypes": {own: values[name].dtype for own, name in shown.items()},
+            "learned": {own: values[name].requires_grad for own, name in shown.items()},
             "random_state": torch.get_rng_state(),
             "presets": {"as given": as_given},
             "preset": t.Enum(["as given"], "as given"),
@@ -245,6 +270,14 @@ def explore(
             explorable.close()
             raise
     return explorable
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The trait for an argument: of the same name, where an explorable has nothing else that is called so."""
+    trait = name.lstrip("_") or "argument"
+    while hasattr(CodeExplorable, trait) or trait in _RESERVED or (trait != name and trait in taken):
+        trait += "_"
+    return trait
 
 
 def _as_tensor(value: Any, name: str) -> Tensor:
@@ -389,9 +422,13 @@ def _is_ours(code: CodeType) -> bool:
 
 
 def _result(
-    tape: Tape, inputs: set[str], fixed: set[str], stopped: str, axes: Mapping[str, Sequence[str]]
+    tape: Tape, arguments: Mapping[str, str], fixed: set[str], stopped: str, axes: Mapping[str, Sequence[str]]
 ) -> Result:
-    """Each named intermediate as a stage, in order; later states of one variable are told apart by line."""
+    """Each named intermediate as a stage, in order; later states of one variable are told apart by line.
+
+    `arguments`: trait → the argument of the code that it is.
+    """
+    inputs = {name: trait for trait, name in arguments.items()}
     versions: dict[str, Version] = {}
     stages: dict[str, dict[str, Any]] = {}
     hidden: dict[str, list[str]] = {}
@@ -400,20 +437,22 @@ def _result(
     for version in tape.versions():
         call = version.call
         if call is None:
-            shown = version.name in inputs | fixed
+            shown = version.name in inputs or version.name in fixed
         else:
             shown = has_name(version) and version not in doubled
-        if not shown or version.values.is_complex():  # two numbers in one cell can't be drawn
+        if not shown:
             continue
         title = stage_name(version)
         if call is not None and call.spot.returned and not call.spot.names and not version.name:
             title = "returned"
         if title in axes and not version.given_axes and len(axes[title]) == len(version.shape):
             version.given_axes = tuple(axes[title])
-        key = version.name if call is None else f"{title}#{len(versions)}"
+        key = inputs.get(version.name, version.name) if call is None else f"{title}#{len(versions)}"
         size = version.values.numel()
-        if not 0 < size <= MAX_DRAWN:
+        if not 0 < size <= MAX_DRAWN or version.values.is_complex():
             why = "Too large to draw" if size else "Empty, nothing to draw"
+            if version.values.is_complex():  # two numbers in one cell
+                why = "Complex, not drawn"
             hidden.setdefault(why, []).append(f"{title} ({' × '.join(map(str, version.shape))})")
             continue
         versions[key] = version
@@ -423,7 +462,7 @@ def _result(
             "note": "" if call is None or _is_ours(call.place.code) else f"line {call.spot.line}",
             "ramp": "signed" if version.values.is_floating_point() else "",
             "group": key,
-            "editable": key in inputs,
+            "editable": key in arguments,
             "limit": LIMIT,
             "plainText": len(version.shape) != 2,
         }

@@ -93,7 +93,7 @@ class Edited(Stateful):
             self._history.record(self._undoable(), gesture)
         except (MatrixError, t.TraitError) as error:
             self._refused = Refusal(
-                sentence(str(error)),
+                self._sentence(str(error)),
                 input=edit.get("input"),
                 index=edit.get("index"),
                 text=str(edit.get("text", edit.get("value", ""))),
@@ -206,6 +206,9 @@ class Edited(Stateful):
         except (KeyError, TypeError, ValueError, t.TraitError) as error:
             _log.warning("a change of %r was refused: %s", name, error)
             self._refresh()
+
+    def _sentence(self, message: str) -> str:
+        return sentence(message)
 
     def _as_sentence(self, message: str) -> str:
         """A message of the engine as a sentence of the page, with the names that stand on the screen.

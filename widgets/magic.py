@@ -62,14 +62,20 @@ def explore_cell(cell: str, namespace: dict[str, Any], names: list[str]) -> Code
             "expected a cell that uses at least one floating-point tensor of this notebook; "
             "make the inputs in a cell before, or name them: %%explore x w"
         )
-    return explore(_runner(code, namespace, chosen), *(namespace[name] for name in chosen))
+    after: list[Tensor] = []
+    explorable = explore(_runner(code, namespace, chosen, after), *(namespace[name] for name in chosen))
+    for state in after:  # what the cell has drawn is drawn
+        torch.set_rng_state(state)
+    return explorable
 
 
-def _runner(code: CodeType, namespace: dict[str, Any], chosen: list[str]) -> Callable[..., Any]:
+def _runner(
+    code: CodeType, namespace: dict[str, Any], chosen: list[str], after: list[Tensor]
+) -> Callable[..., Any]:
     """The cell as a function of the chosen tensors. Its first run leaves its variables in the notebook.
 
-    Every later run finds the names of the cell as they were before the first one, and the notebook finds
-    its own again after it.
+    Where that run leaves the generator of random numbers is put into `after`. Every later run finds the
+    names of the cell as they were before the first one, and the notebook finds its own again after it.
     """
     names = names_in(code, namespace)
     before = copied({name: namespace[name] for name in names & namespace.keys()})
@@ -82,6 +88,7 @@ def _runner(code: CodeType, namespace: dict[str, Any], chosen: list[str]) -> Cal
                 _execute(code, namespace, given)
             finally:
                 _give_back(namespace, own, given)
+                after.append(torch.get_rng_state())
             return
         now = dict(namespace)
         try:
@@ -117,6 +124,8 @@ def _give_back(namespace: dict[str, Any], own: Mapping[str, Tensor], given: Mapp
     with unrecorded(), torch.no_grad():
         for name, copy in given.items():
             tensor = own[name]
+            if copy.grad is not None:
+                tensor.grad = copy.grad if tensor.grad is None else tensor.grad + copy.grad
             if copy._version or not torch.equal(copy, tensor):
                 if copy.shape != tensor.shape or isinstance(tensor, ReadOnlyTensor):
                     continue

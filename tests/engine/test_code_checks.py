@@ -178,6 +178,21 @@ class TestRightCodeFailsNothing:
 
         assert verdicts(repeated) == {SUMS: True, scale(): True, MERGED: True}
 
+    @pytest.mark.parametrize("right", [True, False])
+    def test_windows_are_put_back_together_after_the_merge(self, right: bool) -> None:
+        """What becomes of the positions later is no part of the merge."""
+        x = torch.arange(2.0 * 6 * 8).reshape(2, 6, 8).sin()
+
+        def windows() -> Tensor:
+            parts = x.view(4, 3, 8)
+            q = k = v = parts.view(4, 3, 2, 4).transpose(1, 2)
+            weights = (q @ k.mT / math.sqrt(4)).softmax(-1)
+            mixed = weights @ v
+            merged = (mixed.transpose(1, 2) if right else mixed).reshape(4, 3, 8)
+            return merged.view(2, 6, 8)
+
+        assert verdicts(windows)[MERGED] is right
+
     @pytest.mark.parametrize("filled", [False, True])
     def test_a_row_without_a_key_has_no_sum(self, filled: bool, qkv: QKV) -> None:
         q, k, v = qkv

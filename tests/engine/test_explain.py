@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -780,3 +781,19 @@ def test_every_dtype(dtype: torch.dtype, seed: int) -> None:
         weights = scores.masked_fill(scores > 5, -torch.inf).softmax(-1)
         _ = F.gelu(weights @ x) + x.mean(0)
     all_right(tape)
+
+
+def test_a_formula_that_torch_contradicts_is_not_told() -> None:
+    byte = torch.tensor([1], dtype=torch.uint8)
+    large = torch.tensor([2**53 + 1, 2**53])
+    with record() as tape:
+        wrapped, equal, plain = byte > -1, large[0] == large[1], byte > 0
+    for tensor in (wrapped, equal):
+        told = explain(tape, tensor, (0,) * tensor.ndim)
+        assert told.formula is None
+        assert "no rule yet" in told.note
+    assert explain(tape, plain, (0,)).text == "1 > 0 = 1"
+
+
+def test_an_axis_as_a_number_of_numpy() -> None:
+    all_right(recorded(lambda: X.sum(np.int64(0))))  # type: ignore[call-overload]

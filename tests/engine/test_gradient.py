@@ -468,3 +468,81 @@ def test_half_precision() -> None:
     slope = gradient(tape, y, (1,))[tape.version(x)]
     assert slope.dtype == torch.bfloat16
     close(slope[1].double(), 2 * x[1].double(), slack=1e-2)
+
+
+# ---------------------------------------------------------------- as autograd does
+
+
+class TestWithoutGradients:
+    def test_a_part_is_a_constant(self) -> None:
+        x = torch.tensor([2.0, -1.0], requires_grad=True)
+
+        def straight_through(x: Tensor) -> Tensor:
+            with torch.no_grad():
+                step = x.round() - x
+            return (x + step) * x
+
+        agrees(straight_through, [x])
+
+    def test_a_whole_program_is_asked_all_the_same(self) -> None:
+        x = torch.tensor([2.0, -1.0], dtype=torch.float64)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with record() as tape:
+                tape.name(x, "x")
+                with mode():
+                    y = x * x
+            close(gradient(tape, y, (0,))[tape.version(x)], torch.tensor([4.0, 0.0], dtype=torch.float64))
+
+
+NET = nn.BatchNorm1d(3, dtype=torch.float64)
+HALF = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
+TARGET = torch.tensor([0, 2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.batch_norm(x, torch.zeros_like(HALF), HALF.clone(), training=True)[1],
+        lambda x: F.batch_norm(x, HALF.clone(), HALF.clone(), weight=HALF, training=False)[1],
+        lambda x: F.instance_norm(x.mT[None], HALF.clone(), HALF.clone(), use_input_stats=False)[0, 1],
+        lambda x: F.cross_entropy(x, TARGET, weight=HALF)[None],
+        lambda x: F.cross_entropy(x, TARGET, HALF)[None],
+        lambda x: F.nll_loss(x.log_softmax(-1), TARGET, weight=HALF)[None],
+        lambda x: F.binary_cross_entropy(x.sigmoid(), x.sigmoid().detach(), weight=HALF)[None],
+        lambda x: F.binary_cross_entropy_with_logits(x, x.detach().sigmoid(), pos_weight=HALF)[None],
+        lambda x: F.multi_margin_loss(x, TARGET, weight=HALF)[None],
+    ],
+)
+def test_arguments_without_a_derivative(function: Callable[[Tensor], Tensor]) -> None:
+    agrees(function, [randn(4, 3)])
+
+
+def test_running_means_are_left_alone() -> None:
+    x, before = randn(4, 3), NET.running_mean
+    assert before is not None
+    with record() as tape:
+        y = NET(x)
+    after = before.clone()
+    gradient(tape, y, (0, 0))
+    assert torch.equal(before, after)
+
+
+def test_a_call_without_a_derivative_says_so() -> None:
+    x = randn(2)
+    with record() as tape:
+        y = x // 0.7 + x
+    with pytest.raises(ValueError, match=r"no gradient: .*floor_divide"):
+        gradient(tape, y, (0,))
+
+
+def test_under_autocast() -> None:
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return (x @ w).float().softmax(-1)
+
+    x, w = randn(2, 3).float(), randn(3, 4, seed=1).float()
+    x.requires_grad_()
+    with record() as tape:
+        y = program(x, w)
+    (right,) = torch.autograd.grad(y[0, 1], x)
+    close(gradient(tape, y, (0, 1))[tape.version(x)], right, slack=1e-6)

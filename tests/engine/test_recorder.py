@@ -679,3 +679,23 @@ def test_inputs_stay_inputs() -> None:
         assert gradient(tape, y, (0,))[tape.version(before)].tolist() == [2, 0]  # also during the block
     slopes = gradient(tape, y, (0,))
     assert [slopes[tape.version(t)][0].item() for t in (x, before, learnt, outside)] == [6, 2, 6, 3]
+
+
+def test_a_conjugate_has_numbers_of_its_own() -> None:
+    z = torch.tensor([[1 + 2j, 3 + 4j]], dtype=torch.complex128)
+    with record() as tape:
+        conjugate, upper = z.conj(), z.imag
+        lower = conjugate.imag
+        doubled = lower * 2
+    for tensor in (z, conjugate, upper, lower, doubled):
+        assert torch.equal(tape.version(tensor).values, tensor.resolve_conj().resolve_neg())
+    assert explain(tape, doubled, (0, 0)).text == "(−2) · 2 = −4"
+
+
+def test_running_means_are_as_they_are_now() -> None:
+    norm = nn.BatchNorm1d(2)
+    with record() as tape:
+        norm(torch.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    assert norm.running_mean is not None
+    assert same(tape.version(norm.running_mean).values, norm.running_mean)
+    assert explain(tape, norm.running_mean, (0,)).value == pytest.approx(0.2)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnlab.engine import Tape, attend, explain, record
 from attnlab.engine.explain import stage_name
+from attnlab.engine.rules import has_name
 from attnlab.engine.source import Spot
 from helpers import hand_written
 from helpers.hand_written import HeadsInALoop, PackedAttention, in_place_attention
@@ -191,7 +192,7 @@ def test_attributes_and_items() -> None:
         "box.weights",
         "box.inner.scores",
         "box.other",
-        "X * 2",
+        "cache['k']",
         "box.weights",
         "box.weights",
     ]
@@ -460,3 +461,81 @@ def test_torch_is_recognised_by_its_folder_not_by_its_first_letters(tmp_path: Pa
     with record() as tape:
         exec(code, {"x": ONES})
     assert tape.calls[0].spot.file == f"{folder}vision/ops.py"
+
+
+# ---------------------------------------------------------------- names that a line gives on the way
+
+
+def given_back() -> Tensor:
+    weights = F.softmax(X @ X.mT, dim=-1).to(X.dtype)
+    weights = F.dropout(weights, training=False)
+    hidden = nn.Dropout(0.5).eval()(F.relu(X - 3))
+    mixed = (weights @ X).contiguous()
+    deeper = nn.Sequential(nn.Dropout(0.5), nn.Softmax(-1)).eval()(X * 3)
+    return (mixed + 1).float()
+
+
+def test_what_is_given_back_as_it_was_has_the_name_of_the_whole() -> None:
+    assert stages(given_back) == [
+        "X.mT", "X @ X.mT", "weights", "X - 3", "hidden", "mixed", "X * 3", "deeper", "mixed + 1",
+    ]  # fmt: skip
+    with record() as tape:
+        given_back()
+    assert tape.calls[-1].spot.returned
+
+
+def taken_out() -> Tensor:
+    largest = X.max(-1)[0]
+    place = X.max(-1)[-1]
+    row = X.exp()[0]
+    part = X.split(2, -1)[1]
+    out = nn.LSTM(4, 2)(X[None])[0]
+    unbatched = nn.LSTM(4, 2)(X)[0]
+    attended = nn.MultiheadAttention(4, 2)(X, X, X, need_weights=False)[0]
+    first = nn.Linear(4, 2)(X)[0]
+    return X.sort(-1)[0]
+
+
+def test_one_of_several_results() -> None:
+    with record() as tape:
+        taken_out()
+    named = {
+        spot.names[version.output]: version.shape
+        for call in tape.calls
+        for version in call.outputs
+        if len((spot := call.spot).names) == len(call.outputs) and spot.names[version.output]
+    }
+    assert list(named) == ["largest", "place", "row", "part", "out", "attended", "first"]
+    assert [*named.values()] == [(3,), (3,), (4,), (3, 2), (1, 3, 2), (3, 4), (2,)]
+    last = tape.calls[-1]
+    assert (last.name, last.spot.returned, last.spot.item) == ("sort", True, 0)
+    assert [has_name(version) for version in last.outputs] == [True, False]
+    assert [has_name(call.outputs[0]) for call in tape.calls if call.name == "exp"] == [False]
+
+
+def of_a_dictionary() -> dict[str, Tensor]:
+    cache: dict[str, Tensor] = {}
+    cache["k"] = X * 2
+    rows = [X + 1]
+    rows[0] = X + 2
+    return cache
+
+
+def test_entries_of_a_dictionary() -> None:
+    assert stages(of_a_dictionary) == ["cache['k']", "X + 1", "X + 2"]
+
+
+def asked_by_python() -> None:
+    best = max(X.sum(), X[0].sum())
+    order = sorted([X[1].sum(), X[0].sum()])
+    more = X > 2
+    less = X.lt(2)
+    layer = nn.Linear(4, 2)
+    encoder = nn.TransformerEncoderLayer(4, 2, 8)
+
+
+def test_what_python_asks_and_what_modules_are_made_of_has_no_name() -> None:
+    with record() as tape:
+        asked_by_python()
+    shown = [stage_name(v) for call in tape.calls for v in call.outputs if has_name(v)]
+    assert shown == ["more", "less"]

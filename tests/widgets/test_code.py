@@ -182,6 +182,77 @@ class TestWhatCanBeExplored:
         explorable = explore(lambda x, w: x @ w, [[1.0, 2.0]], torch.ones(2, 2, requires_grad=True))
         assert explorable.state == "ready"
 
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "keys",
+            "state",
+            "code",
+            "view",
+            "bar",
+            "function",
+            "preset",
+            "chosen",
+            "learned",
+            "_last",
+            "_",
+            "__",
+        ],
+    )
+    def test_arguments_of_any_name(self, name: str, x: Tensor) -> None:
+        """Also of names that a widget needs for itself."""
+        scope: dict[str, Any] = {}
+        source = f"def f({name}, other, keys_, n):\n    y = {name} * 2 + other + keys_ + n\n    return y\n"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        exec(compile(source, name, "exec"), scope)
+        page = FrontEnd(
+            explore(scope["f"], x, x * 10, x * 100, torch.tensor(0), axes={name: ("time", "width")})
+        )
+        assert titles(page.explorable) == [name, "other", "keys_", "n", "y"]
+        stage = keys_of(page.explorable, name)[0]
+        assert page.explorable.view.stages[stage]["axes"] == ["time", "width"]
+        assert page.value(stage, [0, 1], 7)["state"] == "ready"
+        assert tensor(page.explorable, "y")[0, 1] == 7 * 2 + 20 + 200
+        assert chosen(page, keys_of(page.explorable, "y")[0], [0, 1])["operands"]
+        again = FrontEnd(explore(scope["f"], x, x * 10, x * 100, torch.tensor(0)))
+        again.open("?" + page.explorable.address)
+        assert tensor(again.explorable, "y")[0, 1] == 234
+        refused_text = page.text(stage, "1 2")["message"]
+        assert refused_text.startswith(f"{name}: ")
+
+    def test_what_is_only_looked_at_is_not_run_again(self, x: Tensor) -> None:
+        runs = []
+
+        def f(x: Tensor) -> Tensor:
+            runs.append(1)
+            y = x * 2
+            return y.softmax(-1)
+
+        page = FrontEnd(explore(f, x))
+        page.select("x", [0, 0])
+        page.control("gradient", True)
+        page.control("decimals", 6)
+        page.select("x", [1, 0])
+        assert len(runs) == 1
+        page.value("x", [0, 0], 0.0)
+        page.value("x", [0, 0], -0.0)
+        assert len(runs) == 3
+        page.command("undo")
+        assert len(runs) == 4
+
+    def test_gradients_inside_the_code(self) -> None:
+        x = torch.tensor([[1.0, 2.0]], requires_grad=True)
+
+        def f(x: Tensor) -> Tensor:
+            loss = (x**2).sum()
+            (slope,) = torch.autograd.grad(loss, x)
+            return slope
+
+        explorable = explore(f, x)
+        assert explorable.state == "ready"
+        assert titles(explorable) == ["x", "loss"]  # what autograd makes is no call of the program
+        assert x.grad is None
+
 
 class TestWhatIsRefused:
     def test_the_count_of_arguments(self, x: Tensor) -> None:
@@ -214,15 +285,6 @@ class TestWhatIsRefused:
     def test_not_a_number_that_can_be_edited(self, value: float) -> None:
         with pytest.raises(ValueError, match="x row 1, column 2"):
             explore(lambda x: x, torch.tensor([[1.0, value]]))
-
-    @pytest.mark.parametrize(
-        "name", ["state", "code", "view", "bar", "function", "preset", "presets", "_last"]
-    )
-    def test_names_that_are_taken(self, name: str, x: Tensor) -> None:
-        scope: dict[str, Any] = {}
-        exec(f"def f({name}): return {name} * 2", scope)
-        with refused(f"{name}: an argument of this name can't be shown", "rename it"):
-            explore(scope["f"], x)
 
     def test_axis_names_that_do_not_fit(self, x: Tensor) -> None:
         with refused("x: expected 2 axis names", "a, b, c"):
@@ -449,6 +511,7 @@ class TestWhatIsShown:
 
         page = FrontEnd(explore(f, x))
         assert titles(page.explorable) == ["x", "size"]
+        assert page.explorable.message == "Complex, not drawn: spectrum (2 × 3)."
         found = chosen(page, keys_of(page.explorable, "size")[0], [0, 0])
         assert "no rule yet" in found["note"]
 

@@ -111,9 +111,11 @@ class TestInputs:
         assert type(error) is ValueError
         assert "at least one floating-point tensor" in str(error)
 
-    def test_a_name_that_is_taken(self, shell: Shell) -> None:
-        shell.run("state = x")
-        assert "state: an argument of this name" in str(shell.refused("%%explore\ny = state * 2\n"))
+    def test_a_name_that_widgets_have_too(self, shell: Shell) -> None:
+        shell.run("keys = x")
+        explorable = shell.explore("y = keys * 2\n")
+        assert titles(explorable) == ["keys", "y"]
+        assert torch.equal(shell.names["y"], shell.names["x"] * 2)
 
     def test_too_large(self, shell: Shell) -> None:
         shell.run("big = torch.zeros(40, 40)")
@@ -121,6 +123,21 @@ class TestInputs:
 
 
 class TestTheCell:
+    def test_what_it_learns_from(self, shell: Shell) -> None:
+        shell.run("w1 = torch.nn.Parameter(torch.ones(2)); w2 = torch.ones(2, requires_grad=True)")
+        shell.explore("loss = (w1 * w2 * 3).sum()\nloss.backward()\n")
+        assert shell.names["loss"].requires_grad
+        shell.run("(w1 * w2 * 3).sum().backward()")
+        assert shell.names["w1"].grad.tolist() == shell.names["w2"].grad.tolist() == [6, 6]
+
+    def test_what_it_draws_is_drawn(self, shell: Shell) -> None:
+        shell.run("_ = torch.manual_seed(7); first = torch.rand(2); second = torch.rand(2)")
+        shell.run("_ = torch.manual_seed(7)")
+        explorable = shell.explore("mine = torch.rand(2) * x[0, 0]**0\n")
+        assert shell.run("torch.equal(mine, first)")
+        FrontEnd(explorable).value("x", [0, 0], 2)  # a later run draws the same again, for itself
+        assert shell.run("torch.equal(torch.rand(2), second)")
+
     def test_its_variables_are_there_afterwards(self, shell: Shell) -> None:
         shell.explore("y = x @ w\nn = 7\ndef f(a):\n    return a * n\n")
         assert torch.equal(shell.names["y"], shell.names["x"] @ shell.names["w"])

@@ -218,6 +218,13 @@ class AttentionExplorable(Explorable):
         ]
         return [{"kind": "text", "text": "mistake"}, {"kind": "grids", "items": items}]
 
+    def _recorded(self) -> Result:
+        """The mixing step reads weights, by the name that is on the screen: nothing is dropped here."""
+        result = super()._recorded()
+        if result.tape is not None:
+            result.tape.name(result.published["trace"].dropped, "weights")
+        return result
+
     def compute(self) -> Result:
         dtype = DTYPES[self.dtype]
         q = self.matrices()["q"].to(dtype)

@@ -30,7 +30,7 @@ class Draws(traitlets.TraitType[str, Any]):
             raise MatrixError(f"draws: expected text, got {type(value).__name__}")
         if len(value) > MAX_DRAWS:
             raise MatrixError(
-                f"draws: expected at most {MAX_DRAWS:,} masks, got {len(value):,}; forget some first"
+                f"draws: expected at most {MAX_DRAWS:,} masks, got {len(value):,}; forget them first"
             )
         wrong = set(value) - set(_CHARACTERS)
         if wrong:

@@ -141,10 +141,15 @@ class DropoutExplorable(Explorable):
         output = {"axes": ["query", "d_v"], "ramp": "signed", "group": "output", "role": "value"}
         spread = {"axes": ["query", "d_v"], "ramp": "signed", "group": "spread"}
         inputs = self.input_stages()
-        inputs["weights"] |= {"ramp": "unit", "group": "row"}
+        # By hand a weight stays between 0 and 1; what is typed may be refused with the reason.
+        inputs["weights"] |= {"ramp": "unit", "group": "row", "least": 0, "limit": 1}
         inputs["keep"] |= {"dropped": "keep"}
         inputs["attention_keep"] |= {"dropped": "attention_keep"}
+        # Evaluation keeps everything, whatever was drawn: nothing there to be switched.
+        everything = {"title": "keep (all)", "whole": True}
         return inputs | {
+            "keep_used": everything | {"axes": ["key"]},
+            "attention_keep_used": everything | {"axes": ["query", "key"]},
             "dropped": row | {"dropped": "keep_used", "bar": True},
             "row_sum": {"title": "row sum", "axes": []},
             "probability": {"title": "probability of this mask", "axes": []},
@@ -199,6 +204,10 @@ class DropoutExplorable(Explorable):
         """Two of the mistakes are made in attention, wherever the reader was."""
         return self.inside or self.mistake in (_BEFORE, _LEFT_ON)
 
+    def _as_sentence(self, message: str) -> str:
+        told = super()._as_sentence(message)
+        return f"{told} “divide by the sum” makes it 1." if "expected a sum of 1" in message else told
+
     def _dropping(self, p: float) -> str:
         return f"× keep ÷ (1 − {p:g})" if self.training else "evaluation: as they are"
 
@@ -247,7 +256,8 @@ class DropoutExplorable(Explorable):
                 "sum": "sum",
                 "all": _all_masks(weights.shape[0], self.training),
                 "sampled": f"{len(self.draws):,} drawn" if sample else "no draws yet",
-                "table": f"All {2 ** weights.shape[0]} masks",
+                "table": f"All {2 ** weights.shape[0]} masks"
+                + ("" if self.training else "; in evaluation only the one that keeps all is used"),
             },
             layout_blocks=self._row_blocks(sample is not None),
             limits={"decimals": 8},
@@ -260,7 +270,7 @@ class DropoutExplorable(Explorable):
     def _row_blocks(self, sampled: bool) -> list[dict[str, Any]]:
         drawn = [
             {"stage": "mean", "operation": "sampled"},
-            {"stage": "standard_error"},
+            *([{"stage": "standard_error"}] if len(self.draws) > 1 else []),  # one draw has none
             {"stage": "difference"},
         ]
         columns = [
@@ -275,7 +285,7 @@ class DropoutExplorable(Explorable):
                 "kind": "grids",
                 "items": [
                     {"stage": "weights"},
-                    {"stage": "keep"},
+                    {"stage": "keep" if self.training else "keep_used"},
                     {"stage": "dropped", "operation": "drop"},
                     {"stage": "row_sum", "operation": "sum"},
                     *([{"stage": "probability"}] if self.training else []),
@@ -345,7 +355,7 @@ class DropoutExplorable(Explorable):
                     "kind": "grids",
                     "items": [
                         {"stage": "attention_weights", "operation": "attend"},
-                        {"stage": "attention_keep"},
+                        {"stage": "attention_keep" if self.training else "attention_keep_used"},
                         {"stage": "attention_dropped", "operation": "drop"},
                         {"stage": "attention_sum", "operation": "sum"},
                     ],

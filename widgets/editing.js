@@ -17,7 +17,7 @@ export function stepFor(event, base) {
  * Follows a pointer that went down on an editable cell. Sideways movement changes the number, Escape
  * puts it back; a press without movement selects the cell.
  */
-export function scrub(event, cell, { value, step, limit, change, done, tap, signal }) {
+export function scrub(event, cell, { value, step, limit, least, change, done, tap, signal }) {
   if (event.button !== 0) return;
   const start = event.clientX;
   let moved = false;
@@ -31,7 +31,7 @@ export function scrub(event, cell, { value, step, limit, change, done, tap, sign
       const distance = move.clientX - start;
       if (!moved && Math.abs(distance) < DRAG_THRESHOLD) return;
       moved = true;
-      const next = stepped(value, Math.trunc(distance / PIXELS_PER_STEP), stepFor(move, step), limit);
+      const next = stepped(value, Math.trunc(distance / PIXELS_PER_STEP), stepFor(move, step), limit, least);
       if (next === last) return;
       last = next;
       change(next);

@@ -300,6 +300,7 @@ class HeadSplitExplorable(Explorable):
         if self.mistake == _MERGE:
             names.append("wrong_output")
             outputs.append({"stage": "wrong_output"})
+        elsewhere = f"The mistake {_SPLIT} is shown on the numbers of the elements, without attention."
         return Result(
             tensors={name: getattr(trace, name) for name in [*names, "allowed"]},
             published={"attended": trace},
@@ -311,6 +312,7 @@ class HeadSplitExplorable(Explorable):
                 "merge": "merge",
                 "mask": f"÷ √{trace.q_heads.shape[-1]}, mask",
             },
+            message=elsewhere if self.mistake == _SPLIT else "",
             layout_blocks=[
                 {"kind": "sizes", "axes": list(_X_AXES)},
                 {
@@ -331,8 +333,8 @@ class HeadSplitExplorable(Explorable):
                 {"kind": "checks"},
             ],
             limits=_LIMITS | {"element": self.element},
-            # X has sizes of its own here, and its numbers are no ids.
-            disabled=["pin", "unpin", "element", *_X_AXES],
+            # X has sizes of its own here, and its numbers are no ids; the stages are others.
+            disabled=["pin", "unpin", "element", "colour", "step", *_X_AXES],
         )
 
     # ------------------------------------------------------------ what the reader does

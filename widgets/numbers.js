@@ -54,13 +54,13 @@ export function largestFinite(arrays) {
 }
 
 /**
- * `start` moved by `steps` steps of `step`, within ±`limit`, without the dust of binary fractions
+ * `start` moved by `steps` steps of `step`, from `least` to `limit`, without the dust of binary fractions
  * (0.1 + 0.2 is 0.3 here). A typed 7.77 stays on its own raster: 7.87, 7.97, …
  */
-export function stepped(start, steps, step, limit) {
+export function stepped(start, steps, step, limit, least = -limit) {
   const digits = Math.max(decimalsOf(start), decimalsOf(step));
   const moved = Number((start + steps * step).toFixed(Math.min(digits, 20)));
-  return Math.min(limit, Math.max(-limit, moved)) + 0; // + 0 turns −0 into 0
+  return Math.min(limit, Math.max(least, moved)) + 0; // + 0 turns −0 into 0
 }
 
 function decimalsOf(x) {

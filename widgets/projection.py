@@ -135,6 +135,7 @@ class ProjectionExplorable(Explorable):
             "head_output": heads("output of each head", "value", "head", "query", "d_v"),
             "concat": {"title": "heads side by side", "axes": ["time", "width"]} | signed,
             "output": {"axes": ["time", "d_out"], "bar": True} | signed,
+            "wrong_output": {"title": "output, with the mistake", "axes": ["time", "d_out"]} | signed,
             "packed": {"title": "W_Q, W_K and W_V packed", "axes": ["d_in", "packed"], "tint": "tint_packed"},
             **{
                 f"un{n}": {"title": f"{n.upper()} read from it", "axes": ["d_in", "width"], "role": role}
@@ -192,6 +193,7 @@ class ProjectionExplorable(Explorable):
                 "topic": "",
             },
             limits={"heads": 4, "kv_heads": self.heads, "decimals": 8},
+            disabled=self._without_effect(),
         )
         result = {_HEADS: self._shared, _PACKING: self._packed, _LINEAR: self._linear}[self.look](
             result, trace
@@ -201,6 +203,11 @@ class ProjectionExplorable(Explorable):
             stages["masked"]["title"] = "scaled"
         blocks = self._blocks(shared, list(result.tensors))
         return replace(result, stages=stages, layout_blocks=blocks)
+
+    def _without_effect(self) -> list[str]:
+        """Controls that would change nothing of what is looked at."""
+        shows_mistake = self.look != _HEADS or self.kv_heads < self.heads
+        return [*([] if self.look == _PACKING else ["packing"]), *([] if shows_mistake else ["mistake"])]
 
     def _blocks(self, shared: bool, stages: Sequence[str]) -> list[dict[str, Any]]:
         topic = [n for n in _TOPIC if n in stages]
@@ -233,6 +240,7 @@ class ProjectionExplorable(Explorable):
                     {"stage": "concat", "operation": "merge"},
                     *([{"stage": "w_o"}] if self.output_projection else []),
                     {"stage": "output", "operation": "out"},
+                    *([{"stage": "wrong_output"}] if "wrong_output" in stages else []),
                 ],
             },
             {"kind": "text", "text": "parameters"},
@@ -283,7 +291,23 @@ class ProjectionExplorable(Explorable):
             "unv": parts.v,
             "tint_packed": tints.expand(packed.shape).clone(),
         }
-        return replace(_extended(result, tensors, told, check), labels={"packed": columns})
+        checks = [check]
+        if self.mistake:
+            tensors["wrong_output"], far = self._output_of(trace, parts.q, parts.k, parts.v)
+            checks.append(far)
+        return replace(_extended(result, tensors, told, *checks), labels={"packed": columns})
+
+    def _output_of(
+        self, trace: ProjectionTrace, w_q: Tensor, w_k: Tensor, w_v: Tensor
+    ) -> tuple[Tensor, Check]:
+        """The output of all that follows, when these are taken for the right matrices; how far it is off."""
+        w_o = self.matrices()["w_o"] if self.output_projection else None
+        wrong = multi_head_projection(
+            trace.x, w_q, w_k, w_v, w_o, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal
+        )
+        error = float((wrong.output - trace.output).abs().max())
+        how = "output with the wrong matrices against output"
+        return wrong.output, Check("mistake: the output is the same", error, 0.0, how)
 
     def _linear(self, result: Result, trace: ProjectionTrace) -> Result:
         weight = linear_weight(trace.w_q)
@@ -300,7 +324,8 @@ class ProjectionExplorable(Explorable):
         check = Check(
             "mistake: nn.Linear with W_Q as it is gives Q", error, 0.0, "F.linear(X, W_Q) against X · W_Q"
         )
-        return _extended(result, tensors | {"untransposed": wrong}, told, check)
+        output, far = self._output_of(trace, trace.w_q.mT.contiguous(), trace.w_k, trace.w_v)
+        return _extended(result, tensors | {"untransposed": wrong, "wrong_output": output}, told, check, far)
 
     # ------------------------------------------------------------ what must follow
 

@@ -180,7 +180,7 @@ class ScalingExplorable(Explorable):
                 "scale": f"÷ √{d_k}",
                 "scale_mistake": f"÷ √({heads} · {d_k})",
                 "softmax": "softmax",
-                "heads": f"A model of width {_WIDTH} with {heads} head{'s' * (heads > 1)}: "
+                "heads": f"Another model, of width {_WIDTH} with {heads} head{'s' * (heads > 1)}: "
                 f"each head has {_WIDTH // heads}",
                 "head": f"÷ √{_WIDTH // heads}",
                 "model": f"÷ √{_WIDTH}",
@@ -259,7 +259,6 @@ class ScalingExplorable(Explorable):
         vectors = [{"kind": "grids", "items": [{"stage": "q"}, {"stage": "k"}]}] if narrow else []
         return [
             {"kind": "message"},
-            *vectors,
             {
                 "kind": "grids",
                 "items": [
@@ -275,14 +274,15 @@ class ScalingExplorable(Explorable):
                 ],
             },
             *(wrong if mistaken else []),
-            {
-                "kind": "grids",
-                "items": [
-                    {"stage": f"{quantity}_{kind}"}
-                    for quantity in ("entropy", "jacobian_norm", "variance")
-                    for kind in ("raw", "scaled")
-                ],
-            },
+            *vectors,  # behind the rows that a drag of the width is watched in
+            # What is to be compared stands side by side also where not all fit into a row.
+            *(
+                {
+                    "kind": "grids",
+                    "items": [{"stage": f"{n}_{kind}"} for n in quantities for kind in ("raw", "scaled")],
+                }
+                for quantities in (("entropy", "jacobian_norm"), ("variance",))
+            ),
             {"kind": "plots", "plots": ["scores", "entropy", "jacobian"]},
             {"kind": "readout"},
             {"kind": "explanation"},

@@ -104,8 +104,8 @@ class CurvePlots:
         ):
             one: Tensor = getattr(self._curve, f"{quantity}_{kind}")
             mean: Tensor = getattr(self._curve, f"mean_{quantity}_{kind}")
-            axes.plot(x, mean.tolist(), color=colour, lw=4, alpha=0.45, label=f"{label}, mean of 64 queries")
-            axes.plot(x, one.tolist(), color=colour, lw=1.5, linestyle=style, label=f"{label}, this query")
+            axes.plot(x, mean.tolist(), color=colour, lw=3, label=f"{label}, mean of 64 queries")
+            axes.plot(x, one.tolist(), color=INK, lw=1, linestyle=style, label=f"{label}, this query")
         axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend above the curves
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=2, loc="upper center")
         return Drawn.of(figure)

@@ -2,6 +2,9 @@
 
 import { largestFinite } from "./numbers.js";
 
+/** Is a stage computed at this step of a page that goes step by step? */
+export const isReached = (spec, step) => !spec.step || !step || spec.step <= step;
+
 /** The contexts of all stages that have numbers, by name. */
 export function contextsOf({ stages, values, slopes, answer, step, decimals, words }) {
   const groups = {};
@@ -15,7 +18,7 @@ export function contextsOf({ stages, values, slopes, answer, step, decimals, wor
     if (!values[name]) continue;
     contexts[name] = {
       values: values[name],
-      reached: !spec.step || !step || spec.step <= step,
+      reached: isReached(spec, step),
       decimals: answer.arrays[name]?.dtype === "bool" || spec.whole ? 0 : decimals,
       words,
       ramp: spec.ramp,

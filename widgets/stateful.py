@@ -74,9 +74,9 @@ class Stateful(ipywidgets.VBox):
         self._restore(self._history.redo())
 
     def reset(self) -> None:
-        """Back to the values of the preset chosen last."""
+        """Back to the preset chosen last, also in what is told and which number is chosen."""
         with self._batch():
-            self._apply(self._preset_values(self.preset))
+            self._apply(self._base(self.preset))
 
     @property
     def address(self) -> str:

@@ -10,7 +10,7 @@ import { neighbour, paintCell, placeText } from "./stage_grid.js";
 import { createBlocks } from "./view_blocks.js";
 import { createTextBoxes } from "./text_box.js";
 import { createSight } from "./sight.js";
-import { contextsOf, numbersOf, paintsSame } from "./stage_context.js";
+import { contextsOf, isReached, numbersOf, paintsSame } from "./stage_context.js";
 import { trailLayer } from "./trail.js";
 import { keyStep, openEditor, scrub, startsTyping } from "./editing.js";
 
@@ -90,6 +90,7 @@ function createView(model, el, signal, shared) {
   let pointed = null;
   let marked = true;
   let wronged = false;
+  let uncover = false;
   let editing = null;
   let busyTimer = null;
   let restTimer = null;
@@ -219,7 +220,10 @@ function createView(model, el, signal, shared) {
     root.style.setProperty("--attnlab-decimals", decimals);
     const tracked = model.get("tracked");
     const painted = contexts;
-    contexts = contextsOf({ stages, values, slopes, answer, step, decimals, words });
+    // What isn't computed yet has no gradient to be shown either.
+    const chosen = chosenPlace();
+    const overlay = chosen && !isReached(stages[chosen.stage], step) ? {} : slopes;
+    contexts = contextsOf({ stages, values, slopes: overlay, answer, step, decimals, words });
     // A page may have thousands of cells, of which a step changes a few.
     const moving = new Set([...shared.unanswered.values()].map(({ input }) => input));
     const fresh = new Set(
@@ -344,6 +348,17 @@ function createView(model, el, signal, shared) {
     // A number that isn't computed yet is not given away by its formula.
     const told = cell && contexts[cell.stage]?.reached !== false ? found : null;
     explained?.explain(told, cell ? [`${words.thisNumber} `, ...named(cell)] : []);
+    if (cell?.td && uncover && told) bringIntoSight(cell.td);
+  }
+
+  /** The panel at the lower edge of the window may lie over the very number that was chosen. */
+  function bringIntoSight(td) {
+    uncover = false;
+    const { panel } = explained;
+    requestAnimationFrame(() => {
+      root.style.setProperty("--attnlab-panel-height", `${panel.offsetHeight}px`);
+      td.scrollIntoView({ block: "nearest", inline: "nearest" });
+    });
   }
 
   /** Tagged elements: their cells are outlined twice and joined by a curve. */
@@ -385,7 +400,8 @@ function createView(model, el, signal, shared) {
 
   /** A cell by name, place and all digits. */
   function named(cell) {
-    const value = cell.look === "unreached" ? words.looks.unreached : exactNumber(valueOf(cell.stage, cell.flat));
+    const reached = contexts[cell.stage]?.reached !== false;
+    const value = reached ? exactNumber(valueOf(cell.stage, cell.flat)) : words.looks.unreached;
     const where = placeText(words, stages[cell.stage].axes, shapes[cell.stage], cell.flat);
     const name = where ? `${titleOf(cell.stage)}[${where}]` : titleOf(cell.stage);
     return [make("span", "attnlab-readout-name", name), " = ", make("span", "attnlab-readout-value", value)];
@@ -443,6 +459,8 @@ function createView(model, el, signal, shared) {
   const select = (cell) => choose({ stage: cell.stage, index: indexOf(cell) });
 
   function choose(chosen) {
+    uncover = chosen !== null;
+    if (!uncover) root.style.removeProperty("--attnlab-panel-height");
     model.set("selected", chosen);
     model.save_changes();
     paintLinks();
@@ -538,6 +556,7 @@ function createView(model, el, signal, shared) {
       value: valueOf(cell.stage, cell.flat),
       step: STEP,
       limit: stages[cell.stage].limit,
+      least: stages[cell.stage].least,
       change: (value) => changeCell(cell, value),
       done: shared.endGesture,
       // A drag doesn't choose: the formula of another number can be watched meanwhile.
@@ -577,12 +596,12 @@ function createView(model, el, signal, shared) {
   });
 
   function handleKey(event, cell) {
-    const { editable, limit, toggle } = stages[cell.stage];
+    const { editable, limit, least, toggle } = stages[cell.stage];
     const ctrl = event.ctrlKey || event.metaKey;
     if (toggle && !ctrl && !event.altKey && (event.key === " " || event.key === "Enter")) return flip(cell), true;
     const step = editable && !toggle ? keyStep(event, STEP) : 0;
     if (step) {
-      changeCell(cell, stepped(valueOf(cell.stage, cell.flat), 1, step, limit));
+      changeCell(cell, stepped(valueOf(cell.stage, cell.flat), 1, step, limit, least));
       return true;
     }
     if (ctrl && event.key.toLowerCase() === "z") return command(event.shiftKey ? "redo" : "undo"), true;

@@ -216,6 +216,33 @@ def test_formula_that_does_not_fit_is_broken_before_an_equals_sign(
         page.set_viewport_size(before)
 
 
+def test_the_panel_does_not_lie_over_what_was_chosen(panel: Panel) -> None:
+    explorable, page = panel.explorable, panel.explorable.page
+    cell = explorable.cell("output", 5)
+    cell.evaluate("(cell) => cell.scrollIntoView({block: 'end'})")
+    cell.click()
+    expect(panel.math).to_be_visible()
+    hit = "(cell) => {const {x, y, width, height} = cell.getBoundingClientRect();"
+    hit += "return document.elementFromPoint(x + width / 2, y + height / 2) === cell}"
+    page.wait_for_function(f"(cell) => ({hit})(cell)", arg=cell.element_handle())
+    page.keyboard.press("Escape")
+    expect(panel.math).to_be_hidden()
+
+
+def test_what_is_not_computed_yet_is_not_told(panel: Panel) -> None:
+    explorable = panel.explorable
+    explorable.set_switch("gradient", True)
+    explorable.cell("output", 2).click()
+    has_gradient(explorable.cell("v", 0), "0.330")
+    explorable.step(1)
+    has_gradient(explorable.cell("v", 0), None)
+    expect(panel.root.locator(".attnlab-this-title").first).to_contain_text("not computed yet")
+    expect(panel.math).to_be_hidden()
+    explorable.step(5)
+    has_gradient(explorable.cell("v", 0), "0.330")
+    expect(panel.math).to_be_visible()
+
+
 @pytest.mark.parametrize("opened", ["lab"], indirect=True)
 def test_in_a_notebook(explorable: ExplorablePage, python: FrontEnd) -> None:
     panel = Panel(explorable)

@@ -89,6 +89,14 @@ def test_all_masks_of_the_default_row(at: At) -> None:
 
 
 def test_masks_at_a_smaller_p(at: At) -> None:
+    dropout = choose(at("dropout"), "two, three and five tenths")
+    dropout.scrub("weights", 2, 200)  # by hand no further than a weight can be
+    dropout.shows_cell("weights", 2, "1.0000")
+    dropout.is_invalid("expected a sum of 1", "“divide by the sum” makes it 1.")
+    dropout.press("normalise")
+    dropout.shows_cell("weights", 2, "0.6667")
+    dropout.set_switch("training", False)
+    dropout.shows("keep_used", [["1", "1", "1"]])
     dropout = choose(at("dropout"), "a smaller p")
     dropout.shows("row_sum", [["1.2500"]])
     dropout.shows("probability", [["0.5120"]])

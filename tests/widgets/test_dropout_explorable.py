@@ -261,7 +261,7 @@ class TestDraws:
         page = open_dropout(draws="H" * (MAX_DRAWS - 9))
         page.control("draw_10")
         assert page.answer["state"] == "invalid"
-        assert "forget some first" in page.answer["message"]
+        assert "forget them first" in page.answer["message"]
         assert len(page.explorable.draws) == MAX_DRAWS - 9
         page.control("forget")
         assert (page.answer["state"], page.explorable.draws) == ("ready", "")

@@ -447,8 +447,11 @@ class TestUndo:
         page.text("v", "5; 6")
         page.control("causal", True)
         page.control("step", 2)
+        page.control("gradient", True)
+        page.select("scores", [0, 0])
         page.command("reset")
-        assert page.explorable.code() == "AttentionExplorable(preset='two keys', step=2)"
+        assert page.explorable.code() == "AttentionExplorable(preset='two keys')"
+        assert page.explorable.view.selected is None
 
 
 NONSENSE = [

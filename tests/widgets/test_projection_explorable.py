@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnlab.engine.packing import LAYOUTS
+from attnlab.engine.projections import multi_head_projection
 from attnlab.widgets import ProjectionExplorable
 from attnlab.widgets.projection import LOOKS, PRESETS
 from helpers.explained import assert_all_explained
@@ -263,7 +264,7 @@ class TestSharedHeads:
         for _ in range(5):
             page.command("undo")
         assert page.explorable.code() == "ProjectionExplorable()"
-        assert page.explorable.bar.disabled == ["undo"]
+        assert page.explorable.bar.disabled == ["undo", "packing", "mistake"]
 
     def test_what_was_edited_stays_in_the_columns_that_stay(self) -> None:
         page = open_page()
@@ -295,6 +296,9 @@ class TestSharedHeads:
         assert page.answer["message"] == "Key/value heads: expected a whole number from 1 to 1, got 2."
 
 
+OUTPUT_IS_OFF = "mistake: the output is the same"
+
+
 class TestPacking:
     def test_litgpt_1013(self) -> None:
         page = open_page(preset=PACKED)
@@ -306,7 +310,7 @@ class TestPacking:
         page.control("mistake", True)
         # Rows 0 to 5, packed by blocks, read per head.
         assert [page.numbers[n].tolist() for n in parts] == [[[0, 3]], [[1, 4]], [[2, 5]]]
-        assert failed(page) == ["mistake: what is read as W_Q is W_Q"]
+        assert failed(page) == ["mistake: what is read as W_Q is W_Q", OUTPUT_IS_OFF]
         assert page.answer["texts"]["topic"] == (
             "Packed by blocks (Q Q K K V V), read per head (Q K V Q K V)."
         )
@@ -314,7 +318,7 @@ class TestPacking:
         assert page.numbers["packed"].tolist() == [[0, 2, 4, 1, 3, 5]]
         assert page.explorable.view.labels["packed"] == ["Q 0", "K 0", "V 0", "Q 1", "K 1", "V 1"]
         assert [page.numbers[n].tolist() for n in parts] == [[[0, 2]], [[4, 1]], [[3, 5]]]
-        assert failed(page) == ["mistake: what is read as W_Q is W_Q"]
+        assert failed(page) == ["mistake: what is read as W_Q is W_Q", OUTPUT_IS_OFF]
         page.control("mistake", False)
         assert [page.numbers[n].tolist() for n in parts] == [[[0, 1]], [[2, 3]], [[4, 5]]]
         assert failed(page) == []
@@ -358,7 +362,11 @@ class TestLinear:
         assert same_numbers(shown["linear_q"], shown["q"])
         page.control("mistake", True)
         assert same_numbers(page.numbers["untransposed"], F.linear(shown["x"], shown["w_q"]))
-        assert failed(page) == ["mistake: nn.Linear with W_Q as it is gives Q"]
+        assert failed(page) == ["mistake: nn.Linear with W_Q as it is gives Q", OUTPUT_IS_OFF]
+        given = {name: shown[name] for name in ("x", "w_k", "w_v", "w_o")}
+        w_q = shown["w_q"].T.contiguous()
+        off = multi_head_projection(given["x"], w_q, given["w_k"], given["w_v"], given["w_o"], heads=2)
+        assert same_numbers(page.numbers["wrong_output"], off.output)
         page.text("w_q", "1 2 3 4; 2 5 6 7; 3 6 8 9; 4 7 9 1")
         assert failed(page) == []  # a symmetric one hides it
 
@@ -578,10 +586,14 @@ class TestState:
         ({"preset": PACKED}, ["packed", "unq", "unk", "unv"], []),
         (
             {"preset": PACKED, "packing": PER_HEAD, "mistake": True, "causal": True},
-            ["packed", "unq", "unk", "unv"],
+            ["packed", "unq", "unk", "unv", "wrong_output"],
             [],
         ),
-        ({"look": LINEAR, "mistake": True}, ["linear_weight", "linear_q", "untransposed"], []),
+        (
+            {"look": LINEAR, "mistake": True},
+            ["linear_weight", "linear_q", "untransposed", "wrong_output"],
+            [],
+        ),
     ],
     ids=str,
 )

@@ -301,7 +301,7 @@ class TestDraws:
             (5, ("expected text", "int")),
             (None, ("expected text", "NoneType")),
             (b"AB", ("expected text", "bytes")),
-            ("A" * (MAX_DRAWS + 1), ("at most 30,000 masks", "got 30,001", "forget some first")),
+            ("A" * (MAX_DRAWS + 1), ("at most 30,000 masks", "got 30,001", "forget them first")),
         ],
         ids=lambda value: str(value)[:8],
     )

@@ -127,6 +127,12 @@ describe("stepped", () => {
   ])
     test(`${start} + ${steps} · ${step}`, () => assert.ok(Object.is(stepped(start, steps, step, limit), end)));
 
+  test("no lower than it may be", () => {
+    assert.ok(Object.is(stepped(0.1, -5, 0.1, 1, 0), 0));
+    assert.equal(stepped(0.1, -5, 0.1, 1), -0.4);
+    assert.equal(stepped(-3, 1, 0.1, 1, 0), 0);
+  });
+
   test("there and back is where it began", () => {
     for (const start of [0, 0.1, 7.77, -12.345, 1e-8])
       for (let steps = -30; steps <= 30; steps++)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum, atom
+from attnlab.engine.layer_rules import RULES
 from attnlab.engine.recorder import Call, Tape, Version
-from attnlab.engine.rules import RULES, cell_of
+from attnlab.engine.rules import cell_of
 
 __all__ = ["Explanation", "Operand", "explain"]
 

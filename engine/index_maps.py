@@ -20,7 +20,8 @@ MOVES = frozenset(
     take unsqueeze squeeze expand expand_as flatten unflatten ravel movedim moveaxis T mT H mH flip
     roll rot90 repeat tile repeat_interleave broadcast_to tril triu diagonal to float double half
     bfloat16 type type_as cpu masked_select alias data split_with_sizes swapaxes squeeze_ unfold
-    atleast_2d atleast_1d positive as_strided
+    atleast_2d atleast_1d positive as_strided fliplr flipud hsplit vsplit dsplit dstack column_stack
+    diag diag_embed take_along_dim adjoint pixel_shuffle
     """.split()
 ) | {"shared storage"}
 

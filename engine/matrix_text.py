@@ -259,7 +259,8 @@ def _number(text: str, name: str, limit: float, row: int | None = None, column: 
 
 
 def _limits(limit: float) -> str:
-    return f"\N{MINUS SIGN}{format_number(limit)} to {format_number(limit)}"
+    shown = f"{int(limit):,}" if limit == int(limit) else format_number(limit)
+    return f"\N{MINUS SIGN}{shown} to {shown}"
 
 
 def _require_size(rows: int, columns: int, name: str, max_rows: int, max_columns: int) -> None:

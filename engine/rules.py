@@ -29,10 +29,21 @@ from attnlab.engine.formula import (
     atom,
     format_short,
 )
+from attnlab.engine.functions import FUNCTIONS, finite, gelu, gelu_tanh
 from attnlab.engine.index_maps import MOVES, is_move, origin
 from attnlab.engine.recorder import Call, Version
 
-__all__ = ["RULES", "argument", "cell_of", "has_name", "looked_up"]
+__all__ = [
+    "RULES",
+    "Index",
+    "along",
+    "argument",
+    "cell_of",
+    "has_name",
+    "looked_up",
+    "operand",
+    "rule",
+]
 
 Index = tuple[int, ...]
 Rule = Callable[[Call, Version, Index], Formula | None]
@@ -242,69 +253,14 @@ def _pow(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name == "rpow":
         return Power(exponent, base)
     if exponent == Constant(0.5):  # as torch does; it differs at −∞
-        return Apply("sqrt", base, _finite(math.sqrt))
+        return Apply("sqrt", base, finite(math.sqrt))
     if exponent == Constant(-0.5):
-        return Apply("rsqrt", base, _finite(FUNCTIONS["rsqrt"]))
+        return Apply("rsqrt", base, finite(FUNCTIONS["rsqrt"]))
     return Power(base, exponent)
 
 
-def _finite(function: Callable[[float], float]) -> Callable[[float], float]:
-    """A function of `math` with the values of torch at its edges: NaN outside its domain, ∞ on overflow."""
-
-    def safe(x: float) -> float:
-        try:
-            return function(x)
-        except ValueError:
-            return math.nan
-        except OverflowError:
-            return math.inf
-
-    return safe
-
-
-def _log(x: float) -> float:
-    return -math.inf if x == 0 else math.log(x)
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else (e := math.exp(x)) / (1 + e)
-
-
-def _gelu(x: float) -> float:
-    # erfc keeps the digits that 1 + erf(x) loses for negative x.
-    return 0.5 * x * math.erfc(-x / math.sqrt(2))
-
-
-def _gelu_tanh(x: float) -> float:
-    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
-
-
-def _silu(x: float) -> float:
-    return x * _sigmoid(x) if x > -math.inf else math.nan
-
-
-FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "log": _log,
-    "log2": lambda x: -math.inf if x == 0 else math.log2(x),
-    "log1p": lambda x: -math.inf if x == -1 else math.log1p(x),
-    "expm1": math.expm1,
-    "sqrt": math.sqrt,
-    "rsqrt": lambda x: math.copysign(math.inf, x) if x == 0 else 1 / math.sqrt(x),
-    "reciprocal": lambda x: math.copysign(math.inf, x) if x == 0 else 1 / x,
-    "abs": abs,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tanh": math.tanh,
-    "erf": math.erf,
-    "sigmoid": _sigmoid,
-    "relu": lambda x: x if x > 0 or math.isnan(x) else 0.0,
-    "silu": _silu,
-}
-
-
 def _function(call: Call, version: Version, index: Index) -> Formula | None:
-    return Apply(call.name, operand(argument(call, 0, "input"), index), _finite(FUNCTIONS[call.name]))
+    return Apply(call.name, operand(argument(call, 0, "input"), index), finite(FUNCTIONS[call.name]))
 
 
 RULES.update(dict.fromkeys(FUNCTIONS, _function))
@@ -314,7 +270,7 @@ RULES.update(dict.fromkeys(FUNCTIONS, _function))
 def _gelu_rule(call: Call, version: Version, index: Index) -> Formula | None:
     tanh = argument(call, 1, "approximate", "none") == "tanh"
     cell = operand(argument(call, 0, "input"), index)
-    return Apply("gelu tanh" if tanh else "gelu", cell, _gelu_tanh if tanh else _gelu)
+    return Apply("gelu tanh" if tanh else "gelu", cell, gelu_tanh if tanh else gelu)
 
 
 @rule("neg")
@@ -582,19 +538,20 @@ def _cuts_first(call: Call) -> bool:
     return dtype is not None and not dtype.is_floating_point and call.inputs[0].values.is_floating_point()
 
 
-def _along(call: Call, index: Index) -> tuple[Formula, ...]:
-    places = reduced(call, index, argument(call, 1, "dim"), bool(argument(call, 2, "keepdim", False)))
-    return tuple(cell_of(call.inputs[0], place) for place in places)
+def along(call: Call, index: Index, *dims: Any) -> tuple[Formula, ...]:
+    """The cells that a reduction takes together; `dims`: `dim` and `keepdim` where they stand elsewhere."""
+    dim, keepdim = dims or (argument(call, 1, "dim"), bool(argument(call, 2, "keepdim", False)))
+    return tuple(cell_of(call.inputs[0], place) for place in reduced(call, index, dim, keepdim))
 
 
 @rule("sum")
 def _sum(call: Call, version: Version, index: Index) -> Formula | None:
-    return None if _cuts_first(call) else Sum(_along(call, index))
+    return None if _cuts_first(call) else Sum(along(call, index))
 
 
 @rule("mean")
 def _mean(call: Call, version: Version, index: Index) -> Formula | None:
-    cells = _along(call, index)
+    cells = along(call, index)
     return Quotient(Sum(cells), Constant(float(len(cells))))
 
 
@@ -607,7 +564,7 @@ def _var(call: Call, version: Version, index: Index) -> Formula | None:
     correction = 1.0 if correction is None else float(correction)
     places = reduced(call, index, argument(call, 1, "dim"), bool(argument(call, 2, "keepdim", False)))
     variance = _variance(tuple(cell_of(call.inputs[0], place) for place in places), correction)
-    return variance if call.name == "var" else Apply("sqrt", variance, _finite(math.sqrt))
+    return variance if call.name == "var" else Apply("sqrt", variance, finite(math.sqrt))
 
 
 def _variance(cells: tuple[Formula, ...], correction: float, mean: Formula | None = None) -> Formula:
@@ -623,12 +580,12 @@ def _max(call: Call, version: Version, index: Index) -> Formula | None:
         return None  # the position of the largest, not a number made of others
     if isinstance(argument(call, 1, "other"), Version):
         return _maximum(call, version, index)
-    return Largest(_along(call, index), "max" if "max" in call.name else "min")
+    return Largest(along(call, index), "max" if "max" in call.name else "min")
 
 
 @rule("any", "all")
 def _any(call: Call, version: Version, index: Index) -> Formula | None:
-    cells = _along(call, index) if call.inputs[0].values.dtype == torch.bool else ()
+    cells = along(call, index) if call.inputs[0].values.dtype == torch.bool else ()
     return Largest(cells, call.name) if cells else None
 
 
@@ -690,7 +647,7 @@ def _norm(call: Call, version: Version, index: Index) -> Formula | None:
     else:
         squares = tuple(Power(c, Constant(2.0)) for c in cells)
         spread = Named("mean of x²", Quotient(Sum(squares), Constant(float(len(cells)))))
-    formula: Formula = Quotient(cell, Apply("sqrt", Sum((spread, Constant(float(eps)))), _finite(math.sqrt)))
+    formula: Formula = Quotient(cell, Apply("sqrt", Sum((spread, Constant(float(eps)))), finite(math.sqrt)))
     if weight is not None:
         formula = Product((formula, cell_of(weight, own)))
     return formula if bias is None else Sum((formula, cell_of(bias, own)))

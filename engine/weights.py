@@ -49,7 +49,7 @@ def require_weights(weights: Tensor, name: str = "weights") -> None:
         if outside.any():
             *row, key = outside.nonzero()[0].tolist()
             raise ValueError(
-                f"{name}: expected numbers from 0 to 1, got {values[(*row, key)].item():g} "
+                f"{name}: expected numbers from 0 to 1, got {_told(values[(*row, key)].item())} "
                 f"at key {key}{_of_row(row)}"
             )
         sums = values.sum(dim=-1)
@@ -58,9 +58,13 @@ def require_weights(weights: Tensor, name: str = "weights") -> None:
         if wrong.any():
             row = wrong.nonzero()[0].tolist()
             raise ValueError(
-                f"{name}: expected a sum of 1 within {tolerance:g}{_of_row(row)}, "
+                f"{name}: expected a sum of 1 within {_told(tolerance)}{_of_row(row)}, "
                 f"got {sums[tuple(row)].item():.12g}; it is not renormalised"
             )
+
+
+def _told(number: float) -> str:
+    return f"{number:g}".replace("-", "\N{MINUS SIGN}")
 
 
 def require_row(weights: Tensor, name: str = "weights") -> None:

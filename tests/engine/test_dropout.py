@@ -370,11 +370,11 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("weights", "words"),
         [
-            (f64([0.5, 0.4]), ("sum of 1", "1e-09", "got 0.9", "not renormalised")),
+            (f64([0.5, 0.4]), ("sum of 1", "1e−09", "got 0.9", "not renormalised")),
             (f64([0.5, 0.5 + 2e-9]), ("sum of 1", "got 1.000000002")),
             (f64([[0.5, 0.5], [0.5, 0.6]]), ("of row 1", "got 1.1")),
             (f64([[[0.5, 0.5], [0.2, 0.2]]]), ("of row (0, 1)", "got 0.4")),
-            (f64([-0.5, 1.5]), ("from 0 to 1", "got -0.5", "key 0")),
+            (f64([-0.5, 1.5]), ("from 0 to 1", "got −0.5", "key 0")),
             (f64([[1.0, 0.0], [0.0, 1.5]]), ("from 0 to 1", "got 1.5", "key 1", "row 1")),
             (f64([0.5, math.nan]), ("from 0 to 1", "got nan", "key 1")),
             (f64([math.inf, 0.0]), ("from 0 to 1", "got inf", "key 0")),

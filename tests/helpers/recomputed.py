@@ -118,12 +118,12 @@ def _rounding(formula: Formula, eps: float) -> float:
         # e^(n·log x) multiplies the error of the logarithm by n.
         grown = 8 * eps * (1 + abs(formula.exponent.value())) * abs(formula.value())
         return max(map(abs, around)) + grown
+    if isinstance(formula, Softmax):
+        # x − largest is rounded before it is an exponent; a masked −∞ has nothing that could be rounded.
+        sizes = max((abs(x) for x in (cell.value() for cell in formula.row) if math.isfinite(x)), default=0.0)
     if isinstance(formula, LogSoftmax):
-        sizes = max(abs(cell.value()) for cell in formula.row)
         return (len(formula.row) + 8) * eps * (1 + 2 * sizes)
     if isinstance(formula, Softmax):
-        # x − largest is rounded before it is an exponent.
-        sizes = max(abs(cell.value()) for cell in formula.row)
         return (len(formula.row) + 8 + 2 * sizes) * eps * abs(formula.value())
     if isinstance(formula, Apply):
         error = _rounding(formula.of, eps)

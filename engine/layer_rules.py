@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import torch
 
@@ -20,17 +21,9 @@ from attnlab.engine.formula import (
 )
 from attnlab.engine.functions import finite, softplus
 from attnlab.engine.recorder import Call, Version
-from attnlab.engine.rules import RULES, Index, along, argument, cell_of, operand, rule
+from attnlab.engine.rules import RULES, Index, along, applied, argument, cell_of, negative, operand, rule
 
 __all__ = ["RULES"]
-
-
-def _negative(formula: Formula) -> Formula:
-    return Apply("negative", formula, lambda x: -x)
-
-
-def _log(formula: Formula) -> Formula:
-    return Apply("log", formula, finite(lambda x: -math.inf if x == 0 else math.log(x)))
 
 
 # ---------------------------------------------------------------- activations with parameters
@@ -82,11 +75,7 @@ def _glu(call: Call, version: Version, index: Index) -> Formula | None:
     axis = argument(call, 1, "dim", -1) % len(index)
     half = tensor.shape[axis] // 2
     gate = tuple(i + half if a == axis else i for a, i in enumerate(index))
-    return Product((cell_of(tensor, index), Apply("sigmoid", cell_of(tensor, gate), _sigmoid)))
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else (e := math.exp(x)) / (1 + e)
+    return Product((cell_of(tensor, index), applied("sigmoid", cell_of(tensor, gate))))
 
 
 # ---------------------------------------------------------------- along an axis
@@ -112,7 +101,7 @@ def _logsumexp(call: Call, version: Version, index: Index) -> Formula | None:
     # Torch takes the largest out first; without that, e to a large number is infinite.
     if not all(abs(cell.value()) < 700 for cell in cells):
         return None
-    return _log(Sum(tuple(Apply("exp", cell, math.exp) for cell in cells)))
+    return applied("log", Sum(tuple(Apply("exp", cell, math.exp) for cell in cells)))
 
 
 def _length(cells: tuple[Formula, ...]) -> Formula:
@@ -175,14 +164,8 @@ def _addc(call: Call, version: Version, index: Index) -> Formula | None:
         operand(argument(call, i, n), index) for i, n in enumerate(("input", "tensor1", "tensor2"))
     )
     factor = Constant(float(call.kwargs.get("value", 1)))
-    return Sum(
-        (
-            added,
-            Product((factor, left, right))
-            if call.name == "addcmul"
-            else Product((factor, Quotient(left, right))),
-        )
-    )
+    factors = (left, right) if call.name == "addcmul" else (Quotient(left, right),)
+    return Sum((added, Product((factor, *factors))))
 
 
 @rule("lerp")
@@ -190,7 +173,7 @@ def _lerp(call: Call, version: Version, index: Index) -> Formula | None:
     start, end, weight = (
         operand(argument(call, i, n), index) for i, n in enumerate(("input", "end", "weight"))
     )
-    return Sum((start, Product((weight, Sum((end, _negative(start)))))))
+    return Sum((start, Product((weight, Sum((end, negative(start)))))))
 
 
 # ---------------------------------------------------------------- losses
@@ -207,37 +190,33 @@ def _loss(call: Call, version: Version, index: Index) -> Formula | None:
     reduction = call.kwargs.get("reduction", "mean")
     if reduction == "none":
         return element(cell_of(guess, index), cell_of(target, index))
-    places = [()] if not guess.shape else list(_places(guess.shape))
+    places = list(product(*map(range, guess.shape)))
     total = Sum(tuple(element(cell_of(guess, place), cell_of(target, place)) for place in places))
     return total if reduction == "sum" else Quotient(total, Constant(float(len(places))))
 
 
-def _places(shape: tuple[int, ...]) -> list[Index]:
-    return [tuple(place) for place in torch.ones(shape).nonzero().tolist()]
-
-
 def _squared(guess: Formula, target: Formula) -> Formula:
-    return Power(Sum((guess, _negative(target))), Constant(2.0))
+    return Power(Sum((guess, negative(target))), Constant(2.0))
 
 
 def _absolute(guess: Formula, target: Formula) -> Formula:
-    return Apply("abs", Sum((guess, _negative(target))), abs)
+    return Apply("abs", Sum((guess, negative(target))), abs)
 
 
 def _binary(guess: Formula, target: Formula) -> Formula:
     def limited(formula: Formula) -> Formula:
-        return Largest((_log(formula), Constant(-100.0)))  # torch lets no logarithm be lower
+        return Largest((applied("log", formula), Constant(-100.0)))  # torch lets no logarithm be lower
 
-    rest_of_target = Sum((Constant(1.0), _negative(target)))
-    rest_of_guess = Sum((Constant(1.0), _negative(guess)))
-    return _negative(
+    rest_of_target = Sum((Constant(1.0), negative(target)))
+    rest_of_guess = Sum((Constant(1.0), negative(guess)))
+    return negative(
         Sum((Product((target, limited(guess))), Product((rest_of_target, limited(rest_of_guess)))))
     )
 
 
 def _binary_of_logit(guess: Formula, target: Formula) -> Formula:
-    rest_of_target = Sum((Constant(1.0), _negative(target)))
-    return Sum((Product((rest_of_target, guess)), Apply("softplus", _negative(guess), softplus)))
+    rest_of_target = Sum((Constant(1.0), negative(target)))
+    return Sum((Product((rest_of_target, guess)), Apply("softplus", negative(guess), softplus)))
 
 
 _LOSSES: dict[str, Callable[[Formula, Formula], Formula]] = {
@@ -258,7 +237,7 @@ def _nll_loss(call: Call, version: Version, index: Index) -> Formula | None:
     chosen = target.values.tolist()
 
     def loss(row: int) -> Formula:
-        return Constant(0.0) if chosen[row] == ignored else _negative(cell_of(scores, (row, chosen[row])))
+        return Constant(0.0) if chosen[row] == ignored else negative(cell_of(scores, (row, chosen[row])))
 
     reduction = call.kwargs.get("reduction", "mean")
     if reduction == "none":

@@ -37,10 +37,12 @@ __all__ = [
     "RULES",
     "Index",
     "along",
+    "applied",
     "argument",
     "cell_of",
     "has_name",
     "looked_up",
+    "negative",
     "operand",
     "rule",
 ]
@@ -58,6 +60,16 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
         return function
 
     return register
+
+
+def negative(formula: Formula) -> Formula:
+    """The number with the other sign."""
+    return Apply("negative", formula, lambda x: -x)
+
+
+def applied(name: str, formula: Formula) -> Formula:
+    """One of `FUNCTIONS` of a number."""
+    return Apply(name, formula, finite(FUNCTIONS[name]))
 
 
 def cell_of(version: Version, index: Index, number: float | None = None) -> Cell:
@@ -229,7 +241,7 @@ def _add(call: Call, version: Version, index: Index) -> Formula | None:
         left, right = right, left
     if factor != 1:
         right = Product((Constant(float(factor)), right))
-    return Sum((left, right if call.name == "add" else Apply("negative", right, lambda x: -x)))
+    return Sum((left, right if call.name == "add" else negative(right)))
 
 
 @rule("mul")
@@ -260,7 +272,7 @@ def _pow(call: Call, version: Version, index: Index) -> Formula | None:
 
 
 def _function(call: Call, version: Version, index: Index) -> Formula | None:
-    return Apply(call.name, operand(argument(call, 0, "input"), index), finite(FUNCTIONS[call.name]))
+    return applied(call.name, operand(argument(call, 0, "input"), index))
 
 
 RULES.update(dict.fromkeys(FUNCTIONS, _function))
@@ -275,7 +287,7 @@ def _gelu_rule(call: Call, version: Version, index: Index) -> Formula | None:
 
 @rule("neg")
 def _neg(call: Call, version: Version, index: Index) -> Formula | None:
-    return Apply("negative", operand(argument(call, 0, "input"), index), lambda x: -x)
+    return negative(operand(argument(call, 0, "input"), index))
 
 
 @rule("clamp")
@@ -569,8 +581,8 @@ def _var(call: Call, version: Version, index: Index) -> Formula | None:
 
 def _variance(cells: tuple[Formula, ...], correction: float, mean: Formula | None = None) -> Formula:
     mean = mean or Named("μ", Quotient(Sum(cells), Constant(float(len(cells)))))
-    negative = Apply("negative", mean, lambda x: -x)
-    squares = tuple(Power(Sum((cell, negative)), Constant(2.0)) for cell in cells)
+    less_mean = negative(mean)
+    squares = tuple(Power(Sum((cell, less_mean)), Constant(2.0)) for cell in cells)
     return Quotient(Sum(squares), Constant(max(0.0, len(cells) - correction)))
 
 
@@ -643,7 +655,7 @@ def _norm(call: Call, version: Version, index: Index) -> Formula | None:
     if call.name == "layer_norm":
         mean = Named("μ", Quotient(Sum(cells), Constant(float(len(cells)))))
         spread: Formula = Named("σ²", _variance(cells, 0.0, mean))
-        cell = Sum((cell, Apply("negative", mean, lambda x: -x)))
+        cell = Sum((cell, negative(mean)))
     else:
         squares = tuple(Power(c, Constant(2.0)) for c in cells)
         spread = Named("mean of x²", Quotient(Sum(squares), Constant(float(len(cells)))))
@@ -669,7 +681,7 @@ def _cross_entropy(call: Call, version: Version, index: Index) -> Formula | None
         if chosen == ignored:
             return Constant(0.0)
         cells = tuple(cell_of(logits, (*row, c)) for c in range(logits.shape[-1]))
-        return Apply("negative", LogSoftmax(cells, chosen), lambda x: -x)
+        return negative(LogSoftmax(cells, chosen))
 
     if reduction == "none":
         return loss(*index)

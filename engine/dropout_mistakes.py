@@ -42,7 +42,7 @@ def divide_by_p(weights: Float[Tensor, "key"], keep: Bool[Tensor, "key"], p: flo
     """
     require_p(p)
     if p == 0:
-        raise ValueError(f"p: expected 0 < p < 1 for this mistake, because 1/p has no value at 0; got {p}")
+        raise ValueError(f"p: expected 0 < p < 1 for this mistake, because 1/p has no value at 0; got {p:g}")
     right_expected = expectation(weights, p)
     require_keep(keep, weights.shape)
 

@@ -280,9 +280,10 @@ class ProjectionExplorable(Explorable):
         layout = other if self.mistake else self.packing
         parts = unpack(packed, self.heads, layout)
         told = f"Packed {_HOW[self.packing]}, read {_HOW[layout]}."
-        error = float((parts.q - trace.w_q).abs().max())
-        name = f"{'mistake: ' if self.mistake else ''}what is read as W_Q is W_Q"
-        check = Check(name, error, 0.0, "W_Q packed and unpacked again, against W_Q")
+        pairs = ((parts.q, trace.w_q), (parts.k, trace.w_k), (parts.v, trace.w_v))
+        error = max(float((read - right).abs().max()) for read, right in pairs)
+        name = f"{'mistake: ' if self.mistake else ''}what is read is what was packed"
+        check = Check(name, error, 0.0, "W_Q, W_K and W_V packed and unpacked again, against themselves")
         columns, tints = _columns(trace.w_q.shape[1], self.heads, self.packing)
         tensors = {
             "packed": packed,

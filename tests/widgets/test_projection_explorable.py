@@ -310,7 +310,7 @@ class TestPacking:
         page.control("mistake", True)
         # Rows 0 to 5, packed by blocks, read per head.
         assert [page.numbers[n].tolist() for n in parts] == [[[0, 3]], [[1, 4]], [[2, 5]]]
-        assert failed(page) == ["mistake: what is read as W_Q is W_Q", OUTPUT_IS_OFF]
+        assert failed(page) == ["mistake: what is read is what was packed", OUTPUT_IS_OFF]
         assert page.answer["texts"]["topic"] == (
             "Packed by blocks (Q Q K K V V), read per head (Q K V Q K V)."
         )
@@ -318,7 +318,7 @@ class TestPacking:
         assert page.numbers["packed"].tolist() == [[0, 2, 4, 1, 3, 5]]
         assert page.explorable.view.labels["packed"] == ["Q 0", "K 0", "V 0", "Q 1", "K 1", "V 1"]
         assert [page.numbers[n].tolist() for n in parts] == [[[0, 2]], [[4, 1]], [[3, 5]]]
-        assert failed(page) == ["mistake: what is read as W_Q is W_Q", OUTPUT_IS_OFF]
+        assert failed(page) == ["mistake: what is read is what was packed", OUTPUT_IS_OFF]
         page.control("mistake", False)
         assert [page.numbers[n].tolist() for n in parts] == [[[0, 1]], [[2, 3]], [[4, 5]]]
         assert failed(page) == []

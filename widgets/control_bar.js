@@ -223,6 +223,7 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     holder.append(element, note);
     painters.push(() => {
       setValue(element, valueOf(name));
+      element.disabled = isDisabled(name);
       setText(note, model.get("notes")[name] ?? "");
     });
     return holder;
@@ -235,7 +236,10 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     element.dataset.name = name;
     element.addEventListener("change", () => push(name, element.checked));
     holder.append(element, make("span", "attnlab-label", label));
-    painters.push(() => (element.checked = valueOf(name)));
+    painters.push(() => {
+      element.checked = valueOf(name);
+      element.disabled = isDisabled(name);
+    });
     return holder;
   }
 
@@ -412,6 +416,7 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     });
     painters.push(() => {
       const current = valueOf(name);
+      holder.disabled = isDisabled(name);
       for (const { input, step, value } of inputs) {
         input.checked = value === current;
         step.classList.toggle("attnlab-reached", value <= current);

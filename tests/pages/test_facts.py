@@ -446,6 +446,20 @@ def test_four_heads_read_two_values(at: At) -> None:
     projections.press("reset")
 
 
+def test_controls_without_effect_are_off(at: At) -> None:
+    projections = choose(at("projections"), "two heads of width 2")
+    for name in ("packing", "mistake"):
+        expect(projections.control(name)).to_be_disabled()
+    projections.choose("look", "packing")
+    for name in ("packing", "mistake"):
+        expect(projections.control(name)).to_be_enabled()
+    heads = choose(at("heads"), "3 positions, 2 heads")
+    expect(heads.step_input(2)).to_be_enabled()
+    heads.set_switch("attention", True)
+    expect(heads.step_input(2)).to_be_disabled()
+    expect(heads.control("colour")).to_be_disabled()
+
+
 def test_packed_by_blocks_and_per_head(at: At) -> None:
     projections = choose(at("projections"), "packed, two heads of width 1")
     projections.shows("packed", [["0", "1.0000", "2.0000", "3.0000", "4.0000", "5.0000"]])

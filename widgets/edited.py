@@ -183,11 +183,12 @@ class Edited(Stateful):
 
     def _change(self, edit: Mapping[str, Any], nonce: str) -> None:
         name, value = str(edit.get("name")), edit.get("value")
+        if name in ("undo", "redo", "reset", "preset") or name in self.commands():
+            # The last moves of a drag may still be on their way from the view: what was pressed, or chosen,
+            # after them must not be undone by them.
+            self._taken_back = self._gesture
         try:
             if name in ("undo", "redo", "reset") or name in self.commands():
-                # The last moves of a drag may still be on their way from the view: what was pressed
-                # after them must not be undone by them.
-                self._taken_back = self._gesture
                 with self._batch(record=name not in ("undo", "redo")):
                     self._command(name)
             elif name == "preset":

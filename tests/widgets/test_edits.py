@@ -330,6 +330,16 @@ class TestUndo:
         page.control("undo")
         assert undoable(page) == before
 
+    def test_late_moves_of_a_drag_do_not_edit_a_preset(self, open_page: OpenPage) -> None:
+        page = open_page()
+        page.value("v", [0, 0], 0.7, gesture=5)
+        page.control("preset", "two keys")
+        answer = page.value("v", [0, 0], 0.8, gesture=5)
+        assert answer["ack"]
+        assert page.explorable.code() == "AttentionExplorable(preset='two keys')"
+        page.value("v", [0, 0], 0.9, gesture=6)
+        assert float(page.explorable.v[0, 0]) == 0.9
+
     def test_another_drag_after_an_undo_counts(self, open_page: OpenPage) -> None:
         page = open_page(q="1 0; 0 1; 1 1", query=0)
         page.value("q", [0, 0], 0.7, gesture=5)

@@ -104,7 +104,7 @@ def _explained(version: Version, place: tuple[int, ...]) -> Explanation:
         changed = next(filter(None, (origin.note for origin in _origins(formula))), "")
         if changed:
             return Explanation(version, place, value, changed, None, _inputs(call))
-    if formula is None or _wraps(formula, version.values.dtype) or _contradicts(formula, value, version):
+    if formula is None or _contradicts(formula, value, version.values.dtype):
         return Explanation(version, place, value, _unexplained(call), None, _inputs(call))
     return Explanation(version, place, value, f"made by {call.name}", formula, tuple(_operands(formula)))
 
@@ -130,19 +130,13 @@ def _inputs(call: Call | None) -> tuple[Operand, ...]:
     return tuple(Operand(v, stage_name(v), (), math.nan, None) for v in inputs)
 
 
-def _wraps(formula: Formula, dtype: torch.dtype) -> bool:
-    """Is this no number of an integer dtype? Then the integers of the call wrapped around, or were cut."""
-    if dtype.is_floating_point or dtype == torch.bool:
+def _contradicts(formula: Formula, value: float, dtype: torch.dtype) -> bool:
+    """Did torch count another way than the formula, where nothing is rounded? Integers wrap, or are cut."""
+    if dtype.is_floating_point:
         return False
-    value, limits = formula.value(), torch.iinfo(dtype)
+    number = formula.value()
     # Beyond 2⁵³ our float can't tell integers apart.
-    return not (max(limits.min, -(2**53)) <= value <= min(limits.max, 2**53) and value == int(value))
-
-
-def _contradicts(formula: Formula, value: float, version: Version) -> bool:
-    """Did torch count another way than the formula, where nothing is rounded? `uint8 > -1` wraps first."""
-    dtype = version.values.dtype
-    return not dtype.is_floating_point and formula.value() != value
+    return number != value or abs(number) > 2**53
 
 
 def stage_name(version: Version) -> str:

@@ -21,7 +21,18 @@ from attnlab.engine.formula import (
 )
 from attnlab.engine.functions import finite, softplus
 from attnlab.engine.recorder import Call, Version
-from attnlab.engine.rules import RULES, Index, along, applied, argument, cell_of, negative, operand, rule
+from attnlab.engine.rules import (
+    RULES,
+    Index,
+    along,
+    applied,
+    argument,
+    cell_of,
+    line,
+    negative,
+    operand,
+    rule,
+)
 
 __all__ = ["RULES"]
 
@@ -91,8 +102,7 @@ def _cumprod(call: Call, version: Version, index: Index) -> Formula | None:
     if not index or call.kwargs.get("dtype") is not None:
         return None
     dim = argument(call, 1, "dim") % len(index)
-    places = (tuple(j if axis == dim else i for axis, i in enumerate(index)) for j in range(index[dim] + 1))
-    return Product(tuple(cell_of(call.inputs[0], place) for place in places))
+    return Product(line(call.inputs[0], index, dim, index[dim] + 1))
 
 
 @rule("logsumexp")
@@ -123,8 +133,7 @@ def _normalize(call: Call, version: Version, index: Index) -> Formula | None:
         return None
     tensor: Version = argument(call, 0, "input")
     axis = argument(call, 2, "dim", 1) % len(index)
-    places = (tuple(j if a == axis else i for a, i in enumerate(index)) for j in range(tensor.shape[axis]))
-    length = Named("‖x‖", _length(tuple(cell_of(tensor, place) for place in places)))
+    length = Named("‖x‖", _length(line(tensor, index, axis)))
     return Quotient(
         cell_of(tensor, index), Largest((length, Constant(float(argument(call, 3, "eps", 1e-12)))))
     )

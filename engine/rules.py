@@ -41,6 +41,7 @@ __all__ = [
     "argument",
     "cell_of",
     "has_name",
+    "line",
     "looked_up",
     "negative",
     "operand",
@@ -544,6 +545,12 @@ def reduced(call: Call, index: Index, dim: Any, keepdim: bool) -> list[Index]:
     return list(product(*own))
 
 
+def line(tensor: Version, index: Index, axis: int, count: int | None = None) -> tuple[Formula, ...]:
+    """The cells of `tensor` along one axis through `index`: all of them, or the first `count`."""
+    sizes = range(tensor.shape[axis] if count is None else count)
+    return tuple(cell_of(tensor, (*index[:axis], j, *index[axis + 1 :])) for j in sizes)
+
+
 def _cuts_first(call: Call) -> bool:
     """Is each number made an integer, by `dtype`, before they are taken together?"""
     dtype = call.kwargs.get("dtype")
@@ -606,8 +613,7 @@ def _cumsum(call: Call, version: Version, index: Index) -> Formula | None:
     if not index or _cuts_first(call):
         return None
     dim = argument(call, 1, "dim") % len(index)
-    places = (tuple(j if axis == dim else i for axis, i in enumerate(index)) for j in range(index[dim] + 1))
-    return Sum(tuple(cell_of(call.inputs[0], place) for place in places))
+    return Sum(line(call.inputs[0], index, dim, index[dim] + 1))
 
 
 def _softmax_row(call: Call, index: Index) -> tuple[tuple[Formula, ...], int] | None:
@@ -615,9 +621,7 @@ def _softmax_row(call: Call, index: Index) -> tuple[tuple[Formula, ...], int] | 
     if dim is None or not index:
         return None
     axis = dim % len(index)
-    tensor = call.inputs[0]
-    places = (tuple(j if a == axis else i for a, i in enumerate(index)) for j in range(tensor.shape[axis]))
-    return tuple(cell_of(tensor, place) for place in places), index[axis]
+    return line(call.inputs[0], index, axis), index[axis]
 
 
 @rule("softmax")

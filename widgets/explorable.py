@@ -310,12 +310,16 @@ class Explorable(Edited):
 
     def _is_there(self, chosen: str) -> bool:
         cell = cell_of(chosen)
-        tensors = {**self._last.tensors, **self._plain} if self._last else {}
-        return cell is not None and (
-            cell["stage"] in self.view.stages
-            and cell["stage"] in tensors
-            and is_place(cell["index"], tensors[cell["stage"]].shape)
-        )
+        return cell is not None and cell["stage"] in self.view.stages and self._number_at(cell) is not None
+
+    def _number_at(self, cell: Mapping[str, Any] | None) -> Tensor | None:
+        """The number of a cell in the last good result; None where there is no such cell."""
+        if cell is None or self._last is None:
+            return None
+        numbers = {**self._last.tensors, **self._plain}.get(cell["stage"])
+        if numbers is None or not is_place(cell["index"], numbers.shape):
+            return None
+        return numbers[tuple(cell["index"])]
 
     # ------------------------------------------------------------ taking along
 

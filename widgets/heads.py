@@ -26,7 +26,6 @@ from attnlab.engine.heads import (
 from attnlab.engine.multi_head import MultiHeadTrace, multi_head
 from attnlab.widgets.chosen import cell_of, word_of
 from attnlab.widgets.control_bar import Command, Control, Select, Stepper, Steps, Toggle
-from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.matrix import Matrix
 from attnlab.widgets.read_only import plain
@@ -387,11 +386,9 @@ class HeadSplitExplorable(Explorable):
     def _follow_chosen(self) -> None:
         """Choosing a number on any stage follows its element."""
         chosen = cell_of(self.chosen)
-        if chosen is None or chosen["stage"] not in _IDS or self.attention or self._last is None:
-            return
-        numbers = self._last.tensors.get(chosen["stage"])
-        if numbers is not None and is_place(chosen["index"], numbers.shape):
-            self.element = int(numbers[tuple(chosen["index"])])
+        number = self._number_at(chosen)
+        if chosen and chosen["stage"] in _IDS and not self.attention and number is not None:
+            self.element = int(number)
 
     def still_stages(self) -> Iterator[Stage]:
         shown = "attended" if self._last and "attended" in self._last.published else "trace"

@@ -12,7 +12,6 @@ from attnlab.engine.chain_text import MAX_OPERATIONS, parse_chain
 from attnlab.engine.layout import Layout, offset_of, storage_strip
 from attnlab.widgets.chosen import cell_of, word_of
 from attnlab.widgets.control_bar import Chain, Control, Stepper, Text, Toggle
-from attnlab.widgets.explaining import is_place
 from attnlab.widgets.explorable import Explorable
 from attnlab.widgets.result import Result
 from attnlab.widgets.shapes import ChainText, Shape
@@ -213,10 +212,10 @@ class LayoutExplorable(Explorable):
     def _follow_chosen(self) -> None:
         """Choosing a number anywhere follows it; in a grid it is also where to write."""
         chosen = cell_of(self.chosen)
-        numbers = self._last.tensors.get(chosen["stage"]) if chosen and self._last else None
-        if chosen is None or numbers is None or not is_place(chosen["index"], numbers.shape):
+        number = self._number_at(chosen)
+        if chosen is None or number is None:
             return
-        self.element = int(numbers[tuple(chosen["index"])])
+        self.element = int(number)
         names = [step.name for step in self.result.steps]
         if chosen["stage"] in names:
             self.into = names.index(chosen["stage"])

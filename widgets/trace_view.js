@@ -354,9 +354,8 @@ function createView(model, el, signal, shared) {
   /** The panel at the lower edge of the window may lie over the very number that was chosen. */
   function bringIntoSight(td) {
     uncover = false;
-    const { panel } = explained;
     requestAnimationFrame(() => {
-      root.style.setProperty("--attnlab-panel-height", `${panel.offsetHeight}px`);
+      root.style.setProperty("--attnlab-panel-height", `${explained.element.offsetHeight}px`);
       td.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
   }

@@ -59,7 +59,7 @@ export function createBlocks({ resize, letGo, point, choose, valueOf, textBox, m
     readout: () => ({ name: "readout", element: make("div", "attnlab-readout") }),
     explanation() {
       const { panel, paint: explain } = explanationPanel(words, letGo);
-      return { name: "explanation", element: panel, panel, explain };
+      return { name: "explanation", element: panel, explain };
     },
     checks: () => checkList(words),
     plots: ({ plots }) => plotRow(plots),

@@ -118,6 +118,8 @@ export default () => {
         requests.push({ name, value, key: name, ...(gesture !== undefined && { gesture }) }, name);
       const view = createBar(model, el, signal, {
         push,
+        // Without a key: of two values only the newer counts, but pressed twice is twice.
+        press: (name) => requests.push({ name, value: true }),
         unanswered: requests.unanswered,
         address: () => addressOf(model),
         isLate: () => late,
@@ -146,7 +148,7 @@ export default () => {
   };
 };
 
-function createBar(model, el, signal, { push, unanswered, address, isLate }) {
+function createBar(model, el, signal, { push, press, unanswered, address, isLate }) {
   const root = make("div", "attnlab-controls");
   el.append(root);
   const unique = Math.random().toString(36).slice(2);
@@ -197,13 +199,13 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     area.select();
   }
 
-  function button(name, text, label, press) {
+  function button(name, text, label, act, { always = false } = {}) {
     const element = make("button", "attnlab-button", text);
     element.type = "button";
     element.dataset.name = name;
     if (label) element.setAttribute("aria-label", label);
     // aria-disabled keeps the button focusable: undoing the last step must not throw the keyboard out.
-    element.addEventListener("click", () => element.getAttribute("aria-disabled") !== "true" && press());
+    element.addEventListener("click", () => (always || element.getAttribute("aria-disabled") !== "true") && act());
     return element;
   }
 
@@ -426,8 +428,9 @@ function createBar(model, el, signal, { push, unanswered, address, isLate }) {
     return holder;
   }
 
+  /** Sent also when it looks switched off: what is seen may be an answer behind, and the kernel knows. */
   function command({ name, label }) {
-    const element = button(name, label, "", () => push(name, true));
+    const element = button(name, label, "", () => press(name), { always: true });
     painters.push(() => setAttribute(element, "aria-disabled", String(isDisabled(name))));
     return element;
   }

@@ -183,6 +183,8 @@ class Edited(Stateful):
 
     def _change(self, edit: Mapping[str, Any], nonce: str) -> None:
         name, value = str(edit.get("name")), edit.get("value")
+        if name in self.bar.disabled and (name in ("undo", "redo") or name in self.commands()):
+            return  # sent before the page knew
         if name in ("undo", "redo", "reset", "preset") or name in self.commands():
             # The last moves of a drag may still be on their way from the view: what was pressed, or chosen,
             # after them must not be undone by them.

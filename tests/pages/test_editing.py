@@ -272,6 +272,20 @@ def test_undo_and_redo_by_button_and_by_key(explorable: ExplorablePage) -> None:
     expect(explorable.cell("q", 0)).to_be_focused()
 
 
+def test_no_press_is_lost_while_its_answer_is_on_its_way(explorable: ExplorablePage) -> None:
+    for text in ("5", "6", "7", "8"):
+        explorable.type_into("q", 0, text)
+        explorable.shows_cell("scores", 0, f"{text}.0000")
+    # At once, before anything is answered: redo still looks switched off.
+    explorable.root.evaluate(
+        """(root) => {
+          for (const name of ["undo", "undo", "undo", "undo", "redo"]) root.querySelector(`[data-name=${name}]`).click();
+        }"""
+    )
+    explorable.shows_cell("scores", 0, "5.0000")
+    expect(explorable.control("redo")).to_have_attribute("aria-disabled", "false")
+
+
 def test_keyboard_stays_on_a_button_at_the_end_of_the_history(explorable: ExplorablePage) -> None:
     explorable.type_into("q", 0, "5")
     explorable.shows_cell("scores", 0, "5.0000")

@@ -110,6 +110,15 @@ class TestEvaluation:
         dropout.control("training", True)
         assert not {"draw_1", "next_mask"} & set(dropout.explorable.bar.disabled)
 
+    def test_what_is_switched_off_does_nothing(self, dropout: FrontEnd) -> None:
+        """The page sends it all the same: what it shows may be an answer behind."""
+        dropout.control("training", False)
+        before = dropout.explorable.code()
+        for name in dropout.explorable.bar.disabled:
+            if name != "undo":
+                dropout.control(name)
+                assert dropout.explorable.code() == before, name
+
     def test_draws_come_back_with_training(self, dropout: FrontEnd) -> None:
         dropout.control("draw_10")
         draws = dropout.explorable.draws

@@ -10,9 +10,10 @@ from typing import Any
 
 from ipykernel.kernelspec import RESOURCES
 from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpec, KernelSpecManager
-from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
-from traitlets import Float, Integer
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager, ServerKernelManager
+from traitlets import Float, Integer, Type, default
 
+from attnlab.explorables.channels import WakefulClient
 from attnlab.explorables.fork_server import SLOW
 from attnlab.explorables.forks import PROVISIONER, ForkServer, can_fork
 
@@ -41,6 +42,12 @@ class ThisPython(KernelSpecManager):
         if can_fork():
             spec.metadata["kernel_provisioner"] = {"provisioner_name": PROVISIONER}
         return spec
+
+
+class VisitorKernel(ServerKernelManager):
+    """Jupyter's kernel of a server, with a client of ours."""
+
+    client_factory = Type(WakefulClient)
 
 
 class WarmKernels(AsyncMappingKernelManager):
@@ -74,6 +81,10 @@ class WarmKernels(AsyncMappingKernelManager):
         self.fork_server = ForkServer()
         # An empty folder: the working directory is on a kernel's module path.
         self._folder = tempfile.TemporaryDirectory(prefix="attnlab-")
+
+    @default("kernel_manager_class")
+    def _default_kernel_manager_class(self) -> str:
+        return f"{__name__}.{VisitorKernel.__name__}"
 
     @property
     def visitors(self) -> int:

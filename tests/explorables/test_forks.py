@@ -14,6 +14,7 @@ import psutil
 import pytest
 from jupyter_client.asynchronous import AsyncKernelClient
 
+from attnlab.explorables.channels import WakefulChannel
 from attnlab.explorables.forks import Forked, ForkServer, can_fork
 from attnlab.explorables.kernels import ThisPython, WarmKernels
 from helpers.loops import Run, in_a_loop, one_loop
@@ -151,6 +152,11 @@ def test_modules_come_from_the_environment_and_from_an_empty_folder(told: list[d
 
 
 @forked
+def test_who_runs_a_notebook_on_it_hears_every_answer(in_loop: Run, kernels: Kernels) -> None:
+    _, client = in_loop(kernels.start())
+    assert isinstance(client.shell_channel, WakefulChannel)
+
+
 def test_it_is_interrupted_and_goes_on(in_loop: Run, kernels: Kernels, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     code = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)"

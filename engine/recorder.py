@@ -220,6 +220,8 @@ class Tape(TorchFunctionMode):
         """The call that raised, with what went into it; the tape ends before it."""
         # id → (tensor, its newest version, torch's count of its changes then, our count of writes then)
         self._current: dict[int, tuple[Tensor, Version, int | None, int]] = {}
+        # Address of a storage → the storage. Held: an address means nothing once another may have it.
+        self._storages: dict[int, torch.UntypedStorage] = {}
         # Address of a storage → (torch's count of changes, copy of the whole)
         self._copies: dict[int, tuple[int | None, Tensor]] = {}
         # Address of a storage → what was written into it, in order, and where
@@ -483,7 +485,7 @@ class Tape(TorchFunctionMode):
             address = _address(tensor)
             self._copies.pop(address, None)
             writes = self._writes.setdefault(address, [])
-        version = self._keep(tensor)
+        version = self._keep(tensor, fresh=not written)
         version.call = call
         version.output = position
         call.outputs.append(version)
@@ -502,19 +504,23 @@ class Tape(TorchFunctionMode):
             if _address(tensor) == address:
                 self._current[key] = (tensor, version, -1, writes)
 
-    def _keep(self, tensor: Tensor) -> Version:
-        """A new version, with a copy of the numbers."""
+    def _keep(self, tensor: Tensor, *, fresh: bool = False) -> Version:
+        """A new version, with a copy of the numbers. `fresh`: a call has just made the tensor."""
         version = Version(tensor, None)
         changes = _changes(tensor)
         if changes is None:
             self._counts_all = False
+        address = whole = 0
         if tensor.layout == torch.strided and not tensor.is_nested:
             storage = tensor.untyped_storage()
-            address, whole = storage.data_ptr(), storage.nbytes() // tensor.itemsize
-            if not storage.resizable():
-                self._foreign.add(address)
-        else:
-            address = whole = 0
+            address, whole = storage._cdata, storage.nbytes() // tensor.itemsize
+            if address not in self._storages:
+                self._storages[address] = storage
+                if not storage.resizable():
+                    self._foreign.add(address)
+                    fresh = False
+            else:
+                fresh = False  # a view of what was there
         # A conjugate has the memory of its tensor, and other numbers.
         if 0 < whole <= MAX_CLONED and not (tensor.is_conj() or tensor.is_neg()):
             known = self._copies.get(address)
@@ -524,7 +530,8 @@ class Tape(TorchFunctionMode):
                 kept = tensor.detach()
                 if tensor.numel() != whole or not tensor.is_contiguous():
                     kept = kept.as_strided((whole,), (1,), 0)
-                kept = kept.clone()
+                # Nobody else knows where fresh numbers are, so they are copied when torch first writes there.
+                kept = _lazy_clone(kept) if fresh else kept.clone()
                 self._copies[address] = (changes, kept)
             version.kept = kept
             version.view = _geometry(tensor)
@@ -747,10 +754,15 @@ def _variable(version: Version) -> str:
 
 
 def _address(tensor: Tensor) -> int:
+    """Of the storage, not of the numbers in it: asking for that would copy what is to be copied later."""
     try:
-        return tensor.untyped_storage().data_ptr()
+        return tensor.untyped_storage()._cdata
     except (RuntimeError, NotImplementedError):
         return 0  # sparse
+
+
+_lazy_clone: Callable[[Tensor], Tensor] = getattr(torch, "_lazy_clone", torch.clone)
+"""A copy that is made when one of the two is first written to, where torch has such a thing."""
 
 
 def _geometry(tensor: Tensor) -> Geometry:

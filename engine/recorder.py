@@ -52,11 +52,11 @@ _QUESTIONS = frozenset(
     stride numel is_floating_point is_complex is_contiguous storage_offset data_ptr untyped_storage
     element_size requires_grad_ retain_grad backward register_hook is_sparse is_cuda is_quantized
     is_nested names _version __len__ __repr__ __format__ __hash__ __bool__ tolist item
-    numpy __array__ __deepcopy__ __reduce_ex__ is_inference is_meta is_mps is_xpu set_property
+    numpy __array__ __dlpack__ __deepcopy__ __reduce_ex__ is_inference is_meta is_mps is_xpu set_property
     """.split()
 )
 # Through what these give back, others than torch may write into the tensor.
-_EXPOSING = frozenset(["numpy", "__array__", "data_ptr", "untyped_storage"])
+_EXPOSING = frozenset(["numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "share_memory"])
 # Calls that draw: the state of the generator is kept, so that the same draws can be made again.
 _RANDOM = frozenset(
     """
@@ -115,7 +115,7 @@ class Version:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.kept.shape) if self.view is None else self.view[0]
+        return tuple(self.kept.shape if self.view is None else self.view[0])
 
     @property
     def note(self) -> str:
@@ -299,10 +299,10 @@ class Tape(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        name, writes = _name_of(func)
-        # Inside torch.func.vmap or grad a tensor stands for others that can't be kept.
+        name, writes = _names.get(func) or _name_of(func)
         if name in _EXPOSING:
             self._foreign.add(_address(args[0]))
+        # Inside torch.func.vmap or grad a tensor stands for others that can't be kept.
         if name in _QUESTIONS or torch._C._functorch.peek_interpreter_stack() is not None:
             return func(*args, **kwargs)
         if name == "__iter__" and args[0].ndim:
@@ -315,7 +315,9 @@ class Tape(TorchFunctionMode):
         with quiet():
             note = self._note
             noted_args = tuple([note(value) for value in args])
-            noted_kwargs = {key: note(value) for key, value in kwargs.items() if key != "out"}
+            noted_kwargs = (
+                {key: note(value) for key, value in kwargs.items() if key != "out"} if kwargs else {}
+            )
             random = _random_state(kwargs) if name in _RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
         place, within, running, preparing = _place(self._block)
@@ -347,7 +349,7 @@ class Tape(TorchFunctionMode):
         with quiet():
             made = (args[0] if args else next(_tensors([*kwargs.values()]))) if writes else result
             written = writes or kwargs.get("out") is not None
-            for position, tensor in enumerate(_tensors(made)):
+            for position, tensor in enumerate((made,) if isinstance(made, Tensor) else _tensors(made)):
                 known = self._current.get(id(tensor))
                 # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
                 if written or known is None or known[2] != _changes(tensor):
@@ -486,8 +488,7 @@ class Tape(TorchFunctionMode):
             self._copies.pop(address, None)
             writes = self._writes.setdefault(address, [])
         version = self._keep(tensor, fresh=not written)
-        version.call = call
-        version.output = position
+        version.call, version.output = call, position
         call.outputs.append(version)
         if written:
             writes.append((version, _geometry(tensor)))
@@ -506,41 +507,50 @@ class Tape(TorchFunctionMode):
 
     def _keep(self, tensor: Tensor, *, fresh: bool = False) -> Version:
         """A new version, with a copy of the numbers. `fresh`: a call has just made the tensor."""
-        version = Version(tensor, None)
         changes = _changes(tensor)
         if changes is None:
             self._counts_all = False
-        address = whole = 0
-        if tensor.layout == torch.strided and not tensor.is_nested:
-            storage = tensor.untyped_storage()
-            address, whole = storage._cdata, storage.nbytes() // tensor.itemsize
-            if address not in self._storages:
-                self._storages[address] = storage
-                if not storage.resizable():
-                    self._foreign.add(address)
-                    fresh = False
-            else:
-                fresh = False  # a view of what was there
-        # A conjugate has the memory of its tensor, and other numbers.
-        if 0 < whole <= MAX_CLONED and not (tensor.is_conj() or tensor.is_neg()):
-            known = self._copies.get(address)
-            if known is not None and known[0] == changes and known[1].dtype == tensor.dtype:
-                kept = known[1]
-            else:
-                kept = tensor.detach()
-                if tensor.numel() != whole or not tensor.is_contiguous():
-                    kept = kept.as_strided((whole,), (1,), 0)
-                # Nobody else knows where fresh numbers are, so they are copied when torch first writes there.
-                kept = _lazy_clone(kept) if fresh else kept.clone()
-                self._copies[address] = (changes, kept)
-            version.kept = kept
-            version.view = _geometry(tensor)
-        elif tensor.numel() <= MAX_CLONED:
-            version.kept = tensor.detach().resolve_conj().resolve_neg().clone()
+        if tensor.layout is torch.strided and not tensor.is_nested:
+            version = self._keep_memory(tensor, changes, fresh=fresh)
         else:
-            version.kept, version.by_reference, version.changes = tensor.detach(), True, changes
+            version = self._keep_apart(tensor, changes)
         self._seen(tensor, version)
         return version
+
+    def _keep_memory(self, tensor: Tensor, changes: int | None, *, fresh: bool) -> Version:
+        """With a copy of all of its memory, which is that of its views too."""
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._storages:
+            self._storages[address] = storage
+            if not storage.resizable():
+                self._foreign.add(address)
+                fresh = False
+        else:
+            fresh = False  # a view of what was there
+        # A conjugate has the memory of its tensor, and other numbers.
+        if tensor.is_conj() or tensor.is_neg():
+            return self._keep_apart(tensor, changes)
+        known = self._copies.get(address)
+        if known is not None and known[0] == changes and known[1].dtype is tensor.dtype:
+            return Version(known[1], _geometry(tensor))
+        whole = storage.nbytes() // tensor.itemsize
+        if not 0 < whole <= MAX_CLONED:
+            return self._keep_apart(tensor, changes)
+        kept = tensor.detach()
+        if tensor.numel() != whole or not tensor.is_contiguous():
+            kept = kept.as_strided((whole,), (1,), 0)
+        # Nobody else knows where fresh numbers are, so they are copied when torch first writes there.
+        kept = _lazy_clone(kept) if fresh else kept.clone()
+        self._copies[address] = (changes, kept)
+        return Version(kept, _geometry(tensor))
+
+    def _keep_apart(self, tensor: Tensor, changes: int | None) -> Version:
+        """Alone; by reference, where it is large."""
+        kept = tensor.detach()
+        if tensor.numel() > MAX_CLONED:
+            return Version(kept, None, by_reference=True, changes=changes)
+        return Version(kept.resolve_conj().resolve_neg().clone(), None)
 
     def _seen(self, tensor: Tensor, version: Version) -> None:
         # The tensor itself is held too: an id means nothing once its object is gone.
@@ -766,7 +776,7 @@ _lazy_clone: Callable[[Tensor], Tensor] = getattr(torch, "_lazy_clone", torch.cl
 
 
 def _geometry(tensor: Tensor) -> Geometry:
-    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+    return tensor.shape, tensor.stride(), int(tensor.storage_offset())
 
 
 def _random_state(kwargs: Mapping[str, Any]) -> Tensor:

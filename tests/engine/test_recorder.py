@@ -1,5 +1,6 @@
 """The recorder remembers each state of each tensor, and changes nothing of the program."""
 
+import ctypes
 import math
 import threading
 import warnings
@@ -508,6 +509,74 @@ def test_views_of_one_storage_share_one_copy() -> None:
         rows = [x[i] for i in range(100)]
     copies = {tape.version(row).kept.data_ptr() for row in rows}
     assert len(copies) == 1
+
+
+def _through_ctypes(x: Tensor) -> None:
+    (ctypes.c_float * 2).from_address(x.data_ptr())[0] = 5
+
+
+def _unseen(x: Tensor) -> None:
+    with torch._C.DisableTorchFunction():
+        x[0] = 5
+
+
+# Every way to reach the memory of a tensor.
+WRITERS: dict[str, Callable[[Tensor], object]] = {
+    "in place": lambda x: x.add_(3),
+    "item": lambda x: x.__setitem__(0, 5),
+    "a view": lambda x: x.view(2, 1).fill_(5),
+    "data": lambda x: x.data.fill_(5),
+    "other data": lambda x: setattr(x, "data", torch.tensor([5.0, 5.0])),
+    "out": lambda x: torch.add(x, 3, out=x),
+    "foreach": lambda x: torch._foreach_add_([x], 3.0),
+    "unseen": _unseen,
+    "numpy": lambda x: x.numpy().__setitem__(0, 5),
+    "array": lambda x: np.asarray(x).__setitem__(0, 5),
+    "memoryview": lambda x: memoryview(x.numpy()).__setitem__(0, 5),
+    "dlpack": lambda x: np.from_dlpack(x).__setitem__(0, 5),
+    "storage": lambda x: x.untyped_storage().copy_(torch.tensor([5.0, 5.0]).untyped_storage()),
+    "ctypes": _through_ctypes,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("outside", [False, True], ids=["made in the block", "from outside"])
+def test_whoever_writes_history_stays(write: Callable[[Tensor], object], outside: bool) -> None:
+    x = torch.tensor([2.0, 4.0])
+    with record() as tape:
+        if not outside:
+            x = x * 1
+        tape.name(x, "x")
+        doubled = x * 2
+        begin = tape.version(x)
+        write(x)
+        raised = x + 1
+    assert x[0] == 5
+    assert begin.values.tolist() == [2, 4]
+    assert explain(tape, doubled, (0,)).text == "2 · 2 = 4"
+    assert explain(tape, raised, (0,)).text == "5 + 1 = 6"
+
+
+def test_memory_that_was_given_to_others_before() -> None:
+    x, y = torch.tensor([2.0, 4.0]), torch.tensor([2.0, 4.0])
+    array, other = x.numpy(), np.from_dlpack(y)
+    with record() as tape:
+        doubled = x * 2 + y
+        array[0] = other[0] = 5
+    assert explain(tape, doubled, (0,)).text == "4 + 2 = 6"
+    assert [version.values.tolist() for version in tape.inputs] == [[2, 4], [2, 4]]
+
+
+def test_the_memory_of_the_program_stays_where_it_is() -> None:
+    """A program that asks where its numbers are is told the truth."""
+    with record():
+        x = torch.ones(2, 3)
+        view = x.view(3, 2)
+        first = x.data_ptr()
+        x.add_(1)
+        y = x * 2
+        assert x.data_ptr() == view.data_ptr() == x.untyped_storage().data_ptr() == first
+        assert y.data_ptr() != first
 
 
 # ---------------------------------------------------------------- blocks

@@ -50,7 +50,8 @@ from attnlab.engine.matrix_text import (
 )
 from attnlab.engine.row import RowTrace, attention_row
 from attnlab.engine.trace import Stage, Trace
-from attnlab.engine.recorder import Call, Tape, Version, record, unrecorded
+from attnlab.engine.call import Call, Version
+from attnlab.engine.recorder import Tape, record, unrecorded
 from attnlab.engine.explain import Explanation, Operand, explain
 from attnlab.engine.gradient import gradient
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from attnlab.engine.call import Call, Version
 from attnlab.engine.index_maps import CASTS, MOVES, traced
-from attnlab.engine.recorder import Call, Version
 from attnlab.engine.rules import argument, looked_up
 
 __all__ = ["axes_of", "is_unnamed"]

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import torch
 
+from attnlab.engine.call import Call, Version
 from attnlab.engine.checks import Check, sums_to_one
 from attnlab.engine.formula import format_short
 from attnlab.engine.index_maps import CASTS, MOVES, is_move, traced
-from attnlab.engine.recorder import Call, Tape, Version
+from attnlab.engine.recorder import Tape
 from attnlab.engine.rules import argument
 
 __all__ = ["check_code"]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnlab.engine.call import Call, Version
 from attnlab.engine.formula import Apply, Because, Cell, Formula, Named, Product, Quotient, Sum, atom
 from attnlab.engine.layer_rules import RULES
-from attnlab.engine.recorder import Call, Tape, Version
+from attnlab.engine.recorder import Tape
 from attnlab.engine.rules import cell_of
 
 __all__ = ["Explanation", "Operand", "explain"]

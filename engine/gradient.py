@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.engine.call import Call, Version
 from attnlab.engine.explain import stage_name
-from attnlab.engine.recorder import Call, Tape, Version
+from attnlab.engine.recorder import Tape
 
 __all__ = ["gradient"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.engine.recorder import Call, Version
+from attnlab.engine.call import Call, Version
 
 __all__ = ["CASTS", "MOVES", "is_move", "origin", "traced"]
 

@@ -6,6 +6,7 @@ from itertools import product
 
 import torch
 
+from attnlab.engine.call import Call, Version
 from attnlab.engine.formula import (
     Apply,
     Because,
@@ -20,7 +21,6 @@ from attnlab.engine.formula import (
     Sum,
 )
 from attnlab.engine.functions import finite, softplus
-from attnlab.engine.recorder import Call, Version
 from attnlab.engine.rules import (
     RULES,
     Index,

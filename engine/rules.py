@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from attnlab.engine.call import Call, Version
 from attnlab.engine.formula import (
     Apply,
     Because,
@@ -31,7 +32,6 @@ from attnlab.engine.formula import (
 )
 from attnlab.engine.functions import FUNCTIONS, finite, gelu, gelu_tanh
 from attnlab.engine.index_maps import MOVES, is_move, origin
-from attnlab.engine.recorder import Call, Version
 
 __all__ = [
     "RULES",

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from attnlab.engine import Stage, Tape, Version, record, recorder
 from attnlab.engine.axes import axes_of
+from attnlab.engine.call import Call
 from attnlab.engine.code_checks import check_code
 from attnlab.engine.explain import stage_name
 from attnlab.engine.mistakes import MISTAKES, attention
-from attnlab.engine.recorder import Call
 from attnlab.engine.rules import has_name
 from attnlab.engine.source import Place
 from attnlab.widgets.control_bar import Command, Control, Link, Menu, Select, Stepper, Toggle

@@ -14,8 +14,8 @@ from hypothesis import given
 from torch import Tensor, nn
 
 from attnlab.engine import Tape, Version, explain, gradient, record
+from attnlab.engine.call import MAX_CLONED
 from attnlab.engine.explain import stage_name
-from attnlab.engine.recorder import MAX_CLONED
 from helpers.hand_written import HeadsInALoop, PackedAttention
 from helpers.programs import Program, programs, run
 
@@ -577,6 +577,18 @@ def test_the_memory_of_the_program_stays_where_it_is() -> None:
         y = x * 2
         assert x.data_ptr() == view.data_ptr() == x.untyped_storage().data_ptr() == first
         assert y.data_ptr() != first
+
+
+@pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="this torch copies at once")
+def test_what_is_not_written_to_takes_no_memory_twice() -> None:
+    x = torch.ones(3)
+    with record() as tape:
+        y = x * 2
+        tape.version(y).values.sum()
+        assert torch._C._is_cow_tensor(y)
+        y += 1
+        assert not torch._C._is_cow_tensor(y)
+    assert not torch._C._is_cow_tensor(x)  # it came from outside: others may know where it is
 
 
 # ---------------------------------------------------------------- blocks

@@ -237,6 +237,14 @@ class TestWrongText:
         setattr(page.explorable, name, {"scale": True, "step": 3}[name])
         assert page.answer["state"] == "ready"
 
+    def test_a_button_that_does_nothing_does_not_end_it(self, page: FrontEnd) -> None:
+        answer = page.text("q", "1 x")
+        for name in ("undo", "redo"):
+            page.control(name)
+        assert page.answer is answer
+        page.control("reset")
+        assert page.answer["state"] == "ready"
+
     def test_wrong_text_is_no_step_of_undo(self, page: FrontEnd) -> None:
         page.text("q", "1 x")
         assert page.explorable.bar.disabled == ["undo", "redo"]

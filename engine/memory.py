@@ -12,7 +12,6 @@ __all__ = [
     "changes_of",
     "geometry_of",
     "is_foreign",
-    "lazy_clone",
     "overlaid",
     "same_numbers",
     "shared_storage",
@@ -21,14 +20,11 @@ __all__ = [
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in a storage."""
 
-lazy_clone: Callable[[Tensor], Tensor] = getattr(torch, "_lazy_clone", torch.clone)
-"""A copy that is made when one of the two is first written to, where torch has such a thing."""
-
 
 def address_of(tensor: Tensor) -> int:
-    """Of the storage, not of the numbers in it: asking for that would copy what is to be copied later."""
+    """Where the storage begins; 0 for none. Also of memory that several storages share."""
     try:
-        return tensor.untyped_storage()._cdata
+        return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return 0  # sparse
 

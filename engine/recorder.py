@@ -31,7 +31,6 @@ from attnlab.engine.memory import (
     changes_of,
     geometry_of,
     is_foreign,
-    lazy_clone,
     overlaid,
     same_numbers,
     shared_storage,
@@ -56,8 +55,6 @@ class Tape(TorchFunctionMode):
         """The call that raised, with what went into it; the tape ends before it."""
         # id → (tensor, its newest version, torch's count of its changes then, our count of writes then)
         self._current: dict[int, tuple[Tensor, Version, int | None, int]] = {}
-        # Address of a storage → the storage. Held: an address means nothing once another may have it.
-        self._storages: dict[int, torch.UntypedStorage] = {}
         # Address of a storage → (torch's count of changes, copy of the whole)
         self._copies: dict[int, tuple[int | None, Tensor]] = {}
         # Address of a storage → what was written into it, in order, and where
@@ -293,7 +290,9 @@ class Tape(TorchFunctionMode):
     def _rewritten(self, tensor: Tensor, before: Version, _: int | None, writes: int) -> Version | None:
         """The version of a tensor after recorded calls wrote to other views of its storage; else None."""
         since = self._writes.get(address_of(tensor), [])[writes:]
-        if not since or any(version.kept.dtype != tensor.dtype for version, _ in since):
+        if not since or before.shape != tensor.shape:  # `set_` and `data` give it other memory
+            return None
+        if any(version.kept.dtype != tensor.dtype for version, _ in since):
             return None
         source = overlaid(geometry_of(tensor), [geometry for _, geometry in since])
         if source is None:
@@ -323,7 +322,7 @@ class Tape(TorchFunctionMode):
             address = address_of(tensor)
             self._copies.pop(address, None)
             writes = self._writes.setdefault(address, [])
-        version = self._keep(tensor, fresh=not written)
+        version = self._keep(tensor)
         version.call, version.output = call, position
         call.outputs.append(version)
         if written:
@@ -341,43 +340,37 @@ class Tape(TorchFunctionMode):
             if address_of(tensor) == address:
                 self._current[key] = (tensor, version, -1, writes)
 
-    def _keep(self, tensor: Tensor, *, fresh: bool = False) -> Version:
-        """A new version, with a copy of the numbers. `fresh`: a call has just made the tensor."""
+    def _keep(self, tensor: Tensor) -> Version:
+        """A new version, with a copy of the numbers."""
         changes = changes_of(tensor)
         if changes is None:
             self._counts_all = False
         if tensor.layout is torch.strided and not tensor.is_nested:
-            version = self._keep_memory(tensor, changes, fresh=fresh)
+            version = self._keep_memory(tensor, changes)
         else:
             version = self._keep_apart(tensor, changes)
         self._seen(tensor, version)
         return version
 
-    def _keep_memory(self, tensor: Tensor, changes: int | None, *, fresh: bool) -> Version:
-        """With a copy of all of its memory, which is that of its views too."""
+    def _keep_memory(self, tensor: Tensor, changes: int | None) -> Version:
+        """With a copy of all of its memory, which is that of its views too.
+
+        At once: torch's own lazy copy (`_lazy_clone`) ends programs that write in threads or resize.
+        """
         storage = tensor.untyped_storage()
-        address = storage._cdata
-        if address not in self._storages:
-            self._storages[address] = storage
-            if not storage.resizable():
-                self._foreign.add(address)
-                fresh = False
-        else:
-            fresh = False  # a view of what was there
+        address, whole = storage.data_ptr(), storage.nbytes() // tensor.itemsize
+        if not storage.resizable():
+            self._foreign.add(address)
         # A conjugate has the memory of its tensor, and other numbers.
-        if tensor.is_conj() or tensor.is_neg():
+        if not 0 < whole <= MAX_CLONED or tensor.is_conj() or tensor.is_neg():
             return self._keep_apart(tensor, changes)
         known = self._copies.get(address)
         if known is not None and known[0] == changes and known[1].dtype is tensor.dtype:
             return Version(known[1], geometry_of(tensor))
-        whole = storage.nbytes() // tensor.itemsize
-        if not 0 < whole <= MAX_CLONED:
-            return self._keep_apart(tensor, changes)
         kept = tensor.detach()
         if tensor.numel() != whole or not tensor.is_contiguous():
             kept = kept.as_strided((whole,), (1,), 0)
-        # Nobody else knows where fresh numbers are, so they are copied when torch first writes there.
-        kept = lazy_clone(kept) if fresh else kept.clone()
+        kept = kept.clone()
         self._copies[address] = (changes, kept)
         return Version(kept, geometry_of(tensor))
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ipykernel.kernelspec import RESOURCES
+from jupyter_client.asynchronous import AsyncKernelClient
 from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpec, KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager, ServerKernelManager
 from traitlets import Float, Integer, Type, default
@@ -47,7 +48,7 @@ class ThisPython(KernelSpecManager):
 class VisitorKernel(ServerKernelManager):
     """Jupyter's kernel of a server, with a client of ours."""
 
-    client_factory = Type(WakefulClient)
+    client_factory = Type(WakefulClient, klass=AsyncKernelClient, config=True)
 
 
 class WarmKernels(AsyncMappingKernelManager):

@@ -5,6 +5,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -579,16 +580,61 @@ def test_the_memory_of_the_program_stays_where_it_is() -> None:
         assert y.data_ptr() != first
 
 
-@pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="this torch copies at once")
-def test_what_is_not_written_to_takes_no_memory_twice() -> None:
+def test_threads_that_fill_one_tensor() -> None:
+    with ThreadPoolExecutor(2) as pool, record() as tape:
+        out = torch.empty(8, 64, 64)
+        list(pool.map(lambda head: out[head].fill_(head), range(8)))
+        total = out.sum((1, 2))
+    assert total.tolist() == [64 * 64 * head for head in range(8)]
+    assert explain(tape, total, (3,)).value == 64 * 64 * 3
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_memory_that_several_tensors_share_without_a_view() -> None:
+    x = torch.zeros(3)
+    y = torch.from_dlpack(x)
+    with record() as tape:
+        first = x * 2
+        y.add_(5)
+        second = x * 3
+        w = torch.sparse_csr_tensor(torch.arange(4), torch.arange(3), x).values()
+        w.add_(1)
+    assert x.tolist() == y.tolist() == [6, 6, 6]
+    assert explain(tape, first, (0,)).text == "0 · 2 = 0"
+    assert explain(tape, second, (0,)).text == "5 · 3 = 15"
+
+
+def test_memory_that_others_hold_from_the_middle_of_the_block_on() -> None:
     x = torch.ones(3)
     with record() as tape:
-        y = x * 2
-        tape.version(y).values.sum()
-        assert torch._C._is_cow_tensor(y)
-        y += 1
-        assert not torch._C._is_cow_tensor(y)
-    assert not torch._C._is_cow_tensor(x)  # it came from outside: others may know where it is
+        x.view(3)
+        with torch._C.DisableTorchFunction():
+            held = x.numpy()
+        x.view(3)
+        held[0] = 50
+        w = x * 2
+    assert explain(tape, w, (0,)).text == "50 · 2 = 100"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch calls most of this deprecated
+def test_tensors_that_are_no_ordinary_memory_are_recorded() -> None:
+    with record() as tape:
+        quantized = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
+        back = quantized.dequantize()
+        grown = torch.ones(3) * 2
+        grown.resize_(6).fill_(1.0)
+        grown.untyped_storage().resize_(40)
+        grown.add_(1)
+        joined = torch.zeros(2)
+        torch.cat([torch.ones(3), torch.ones(3)], out=joined)
+        other = torch.ones(2)
+        other.mul_(2)
+        other.set_(torch.ones(3))
+        raised = other + 1
+    assert explain(tape, back, (0,)).note
+    assert tape.version(grown).values.tolist() == [2] * 6
+    assert tape.version(joined).values.tolist() == [1] * 6
+    assert explain(tape, raised, (2,)).text == "1 + 1 = 2"
 
 
 # ---------------------------------------------------------------- blocks

@@ -1,9 +1,10 @@
 """What torch calls are named, and what is known of a call by its name."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["EXPOSING", "NAMES", "QUESTIONS", "RANDOM", "UNCOUNTED", "name_of"]
+__all__ = ["EXPOSING", "QUESTIONS", "RANDOM", "UNCOUNTED", "name_of"]
 
 # Reading a property makes no number; these say only what a tensor is.
 QUESTIONS = frozenset(
@@ -56,10 +57,9 @@ _IN_PLACE_OPERATORS = frozenset(
     iadd isub imul itruediv idiv ifloordiv imod ipow iand ior ixor ilshift irshift
     """.split()
 )
-NAMES: dict[Any, tuple[str, bool]] = {}
-"""Function → what `name_of` has said of it."""
 
 
+@functools.cache
 def name_of(func: Callable[..., Any]) -> tuple[str, bool]:
     """(name, writes into its first argument) of a torch function, method or property."""
     name = getattr(func, "__name__", str(func))
@@ -82,5 +82,4 @@ def name_of(func: Callable[..., Any]) -> tuple[str, bool]:
         writes, name = True, name[:-1]
     if not name.startswith("__"):
         name = _SPELLINGS.get(name, name)
-    NAMES[func] = (name, writes)
     return name, writes

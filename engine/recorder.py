@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attnlab.engine.call import MAX_CLONED, Call, Version
-from attnlab.engine.call_names import EXPOSING, NAMES, QUESTIONS, RANDOM, UNCOUNTED, name_of
+from attnlab.engine.call_names import EXPOSING, QUESTIONS, RANDOM, UNCOUNTED, name_of
 from attnlab.engine.call_place import block_around, place_of_call
 from attnlab.engine.memory import (
     Geometry,
@@ -132,7 +132,7 @@ class Tape(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        name, writes = NAMES.get(func) or name_of(func)
+        name, writes = name_of(func)
         if name in EXPOSING:
             self._foreign.add(address_of(args[0]))
         # Inside torch.func.vmap or grad a tensor stands for others that can't be kept.
@@ -148,9 +148,7 @@ class Tape(TorchFunctionMode):
         with quiet():
             note = self._note
             noted_args = tuple([note(value) for value in args])
-            noted_kwargs = (
-                {key: note(value) for key, value in kwargs.items() if key != "out"} if kwargs else {}
-            )
+            noted_kwargs = {key: note(value) for key, value in kwargs.items() if key != "out"}
             random = _random_state(kwargs) if name in RANDOM else None
         writes = writes or bool(kwargs.get("inplace"))
         place, within, running, preparing = place_of_call(self._block)
@@ -182,7 +180,7 @@ class Tape(TorchFunctionMode):
         with quiet():
             made = (args[0] if args else next(_tensors([*kwargs.values()]))) if writes else result
             written = writes or kwargs.get("out") is not None
-            for position, tensor in enumerate((made,) if isinstance(made, Tensor) else _tensors(made)):
+            for position, tensor in enumerate(_tensors(made)):
                 known = self._current.get(id(tensor))
                 # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
                 if written or known is None or known[2] != changes_of(tensor):

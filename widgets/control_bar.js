@@ -120,6 +120,7 @@ export default () => {
         push,
         // Without a key: of two values only the newer counts, but pressed twice is twice.
         press: (name) => requests.push({ name, value: true }),
+        isBusy: () => requests.busy,
         unanswered: requests.unanswered,
         address: () => addressOf(model),
         isLate: () => late,
@@ -148,7 +149,7 @@ export default () => {
   };
 };
 
-function createBar(model, el, signal, { push, press, unanswered, address, isLate }) {
+function createBar(model, el, signal, { push, press, isBusy, unanswered, address, isLate }) {
   const root = make("div", "attnlab-controls");
   el.append(root);
   const unique = Math.random().toString(36).slice(2);
@@ -430,7 +431,11 @@ function createBar(model, el, signal, { push, press, unanswered, address, isLate
 
   /** Sent also when it looks switched off: what is seen may be an answer behind, and the kernel knows. */
   function command({ name, label }) {
-    const element = button(name, label, "", () => press(name), { always: true });
+    const act = () => {
+      press(name);
+      paintBusy();
+    };
+    const element = button(name, label, "", act, { always: true });
     painters.push(() => setAttribute(element, "aria-disabled", String(isDisabled(name))));
     return element;
   }
@@ -495,8 +500,12 @@ function createBar(model, el, signal, { push, press, unanswered, address, isLate
     paint();
   }
 
+  /** Seen by who waits until all that was pressed is done: what is done elsewhere meanwhile comes before it. */
+  const paintBusy = () => root.toggleAttribute("data-busy", isBusy());
+
   function paint() {
     for (const painter of painters) painter();
+    paintBusy();
     if (!said) setText(notice, standing());
   }
 

@@ -164,7 +164,8 @@ class ExplorablePage:
         expect(self.cell(stage, flat)).to_have_text(text)
 
     def is_ready(self) -> None:
-        """Waits until the result belongs to the inputs."""
+        """Waits until all that was pressed is done and the result belongs to the inputs."""
+        expect(self.root.locator(".attnlab-controls[data-busy]")).to_have_count(0)
         expect(self.view).to_have_attribute("data-state", "ready")
 
     def is_invalid(self, *words: str) -> None:

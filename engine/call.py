@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MethodDescriptorType, WrapperDescriptorType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from torch import Tensor
 from attnlab.engine.memory import Geometry, changes_of
 from attnlab.engine.source import Place, Spot, spot
 
-__all__ = ["MAX_CLONED", "Call", "Version"]
+__all__ = ["MAX_CLONED", "Call", "Version", "each"]
+
+Kind = TypeVar("Kind")
 
 MAX_CLONED = 1_000_000
 """Tensors with more elements are kept by reference, with a note, so that memory is bounded."""
@@ -119,7 +121,7 @@ class Call:
     @property
     def inputs(self) -> list[Version]:
         """The tensors that went in, in order."""
-        return list(versions_in((self.args, self.kwargs)))
+        return list(each(Version, (*self.args, *self.kwargs.values())))
 
     @cached_property
     def spot(self) -> Spot:
@@ -153,12 +155,10 @@ class Call:
         return self.inputs[output] if self.in_place and output < len(self.inputs) else None
 
 
-def versions_in(value: Any) -> Iterator[Version]:
-    if isinstance(value, Version):
+def each(kind: type[Kind], value: Any) -> Iterator[Kind]:
+    """What there is of a kind in an argument or a result: itself, or in a list or tuple, however deep."""
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from versions_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from versions_in(item)
+            yield from each(kind, item)

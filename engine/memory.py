@@ -30,6 +30,7 @@ def address_of(tensor: Tensor) -> int:
 
 
 def geometry_of(tensor: Tensor) -> Geometry:
+    """Where in its storage a tensor has its numbers."""
     return tensor.shape, tensor.stride(), int(tensor.storage_offset())
 
 

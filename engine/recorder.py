@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attnlab.engine.call import MAX_CLONED, Call, Version
+from attnlab.engine.call import MAX_CLONED, Call, Version, each
 from attnlab.engine.call_names import EXPOSING, QUESTIONS, RANDOM, UNCOUNTED, name_of
 from attnlab.engine.call_place import block_around, place_of_call
 from attnlab.engine.memory import (
@@ -178,9 +178,9 @@ class Tape(TorchFunctionMode):
             self.failed = call
             raise
         with quiet():
-            made = (args[0] if args else next(_tensors([*kwargs.values()]))) if writes else result
+            made = (args[0] if args else next(each(Tensor, [*kwargs.values()]))) if writes else result
             written = writes or kwargs.get("out") is not None
-            for position, tensor in enumerate(_tensors(made)):
+            for position, tensor in enumerate(each(Tensor, made)):
                 known = self._current.get(id(tensor))
                 # A call may give its input back (contiguous() of a contiguous tensor): nothing was made.
                 if written or known is None or known[2] != changes_of(tensor):
@@ -192,7 +192,7 @@ class Tape(TorchFunctionMode):
                 if name == "data":
                     self._counts_all = False
                 if name in UNCOUNTED:
-                    for tensor in _tensors((*args, *kwargs.values())):
+                    for tensor in each(Tensor, (*args, *kwargs.values())):
                         self._doubt(address_of(tensor))
         return result
 
@@ -427,14 +427,6 @@ def _young_tensors() -> set[int]:
     young = gc.get_objects(generation=0)
     kinds = {kind for kind in set(map(type, young)) if issubclass(kind, Tensor)}
     return {id(thing) for thing in young if type(thing) in kinds}
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _whole(bound: Any) -> Any:

@@ -174,7 +174,8 @@ class Edited(Stateful):
         self._refused = None
         with self.bar.hold_sync():  # what changed and that it was dealt with: one message, one frame
             for edit in edits:
-                if self._is_off(str(edit.get("name"))):
+                name = str(edit.get("name"))
+                if name in self.bar.disabled and self._is_button(name):
                     continue  # pressed before the page knew
                 try:
                     self._change(edit, nonce)
@@ -183,18 +184,19 @@ class Edited(Stateful):
                     self._refresh()
             self.bar.ack = {"id": number, "nonce": nonce}
 
-    def _is_off(self, name: str) -> bool:
-        """Is it a button that does nothing now?"""
-        return name in self.bar.disabled and (name in ("undo", "redo") or name in self.commands())
+    def _is_button(self, name: str) -> bool:
+        """Does it ask for something to be done once?"""
+        return name in ("undo", "redo", "reset") or name in self.commands()
 
     def _change(self, edit: Mapping[str, Any], nonce: str) -> None:
         name, value = str(edit.get("name")), edit.get("value")
-        if name in ("undo", "redo", "reset", "preset") or name in self.commands():
+        pressed = self._is_button(name)
+        if pressed or name == "preset":
             # The last moves of a drag may still be on their way from the view: what was pressed, or chosen,
             # after them must not be undone by them.
             self._taken_back = self._gesture
         try:
-            if name in ("undo", "redo", "reset") or name in self.commands():
+            if pressed:
                 with self._batch(record=name not in ("undo", "redo")):
                     self._command(name)
             elif name == "preset":

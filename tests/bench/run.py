@@ -6,8 +6,7 @@ Absolute times depend on the machine and on what else it does; the ratios hold.
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import ipywidgets.widgets.widget as ipywidget
@@ -25,8 +24,6 @@ from helpers.servers import attnlab_pages, stock_voila
 MOVES = 200
 SLOW_MOVES = 40
 PAUSE = 100  # milliseconds: a hand that makes ten moves a second
-# As on a served page, and as torch has it by itself: then a thread that waits takes from the one that works.
-_THREADS = sorted({1, torch.get_num_threads()})
 
 SOURCES = {
     "default": "",
@@ -239,11 +236,8 @@ def _attend() -> None:
         weights = masked.softmax(dim=-1)
         return weights @ v
 
-    for threads in _THREADS:
-        with _threads(threads):
-            ours, plain = _alternating(lambda: attend(q, k, v, allowed=allowed), bare)
-        name = f"attend against the bare lines, 512 × 64, {threads} threads"
-        print(f"{name:60} {ours / plain:8.2f} ×    target ≤ 1.3 ×")
+    name = "attend against the bare lines, 512 × 64"
+    _say_ratio(name, lambda: attend(q, k, v, allowed=allowed), bare, "≤ 1.3 ×")
 
 
 def _recording() -> None:
@@ -255,21 +249,8 @@ def _recording() -> None:
         with record():
             return attention(x)
 
-    for threads in _THREADS:
-        with _threads(threads):
-            ours, plain = _alternating(recorded, lambda: attention(x), rounds=200)
-        name = f"hand-written attention recorded, 64 × 64, {threads} threads"
-        print(f"{name:60} {ours / plain:8.2f} ×    target ≤ 3 ×")
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    name = "hand-written attention recorded, 64 × 64"
+    _say_ratio(name, recorded, lambda: attention(x), "≤ 3 ×", rounds=200)
 
 
 def _draws() -> None:
@@ -303,6 +284,18 @@ def _alternating(
             call()
             found.append(time.perf_counter() - start)
     return statistics.median(times[0]), statistics.median(times[1])
+
+
+def _say_ratio(
+    name: str, ours: Callable[[], object], bare: Callable[[], object], target: str, rounds: int = 60
+) -> None:
+    """In one thread, as on a served page, and in as many as torch takes, where those that wait cost too."""
+    usual = torch.get_num_threads()
+    for threads in sorted({1, usual}):
+        torch.set_num_threads(threads)
+        own, least = _alternating(ours, bare, rounds)
+        print(f"{f'{name}, {threads} threads':60} {own / least:8.2f} ×    target {target}")
+    torch.set_num_threads(usual)
 
 
 def _say(name: str, times: list[float], target: str = "") -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from queue import Empty
 from typing import Any
@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import zmq
 import zmq.asyncio
-from jupyter_client.channels import AsyncZMQSocketChannel
 from jupyter_client.session import Session
 
 from attnlab.explorables.channels import WakefulChannel
-from helpers.loops import Run, one_loop
+from helpers.loops import in_a_loop
 
 SECONDS = 10
 
@@ -23,7 +22,7 @@ SECONDS = 10
 class Wire:
     """Both ends of a channel."""
 
-    channel: AsyncZMQSocketChannel
+    channel: WakefulChannel
     kernel: zmq.Socket[bytes]
     page: bytes
 
@@ -37,19 +36,13 @@ class Wire:
         self.channel.send(self.channel.session.msg(kind))
 
 
-@pytest.fixture
-def in_loop() -> Iterator[Run]:
-    with one_loop() as run:
-        yield run
-
-
-async def with_a_wire(kind: type[AsyncZMQSocketChannel], work: Any) -> Any:
+async def with_a_wire(work: Callable[[Wire], Awaitable[Any]]) -> Any:
     session = Session(key=b"test")
     with zmq.Context() as context, context.socket(zmq.ROUTER) as kernel:
         port = kernel.bind_to_random_port("tcp://127.0.0.1")
         with zmq.asyncio.Context.shadow(context.underlying).socket(zmq.DEALER) as socket:
             socket.connect(f"tcp://127.0.0.1:{port}")
-            wire = Wire(kind(socket, session), kernel, b"")
+            wire = Wire(WakefulChannel(socket, session), kernel, b"")
             wire.ask("hello")
             assert kernel.poll(1000 * SECONDS)
             wire.page = kernel.recv_multipart()[0]
@@ -69,22 +62,22 @@ async def answered_while_it_sends(wire: Wire) -> str:
         return "overslept"
 
 
-def test_an_answer_that_comes_while_something_is_sent_is_heard(in_loop: Run) -> None:
-    assert in_loop(with_a_wire(WakefulChannel, answered_while_it_sends)) == "reply"
+def test_an_answer_that_comes_while_something_is_sent_is_heard() -> None:
+    assert in_a_loop(with_a_wire(answered_while_it_sends)) == "reply"
 
 
 @pytest.mark.parametrize("timeout", [0, 0.01, 0.6])
-def test_without_an_answer_it_says_so_in_time(timeout: float, in_loop: Run) -> None:
+def test_without_an_answer_it_says_so_in_time(timeout: float) -> None:
     async def work(wire: Wire) -> float:
         begin = time.monotonic()
         with pytest.raises(Empty):
             await wire.channel.get_msg(timeout=timeout)
         return time.monotonic() - begin
 
-    assert timeout * 0.9 <= in_loop(with_a_wire(WakefulChannel, work)) < timeout + SECONDS
+    assert timeout * 0.9 <= in_a_loop(with_a_wire(work)) < timeout + SECONDS
 
 
-def test_messages_come_in_order(in_loop: Run) -> None:
+def test_messages_come_in_order() -> None:
     async def work(wire: Wire) -> list[str]:
         kinds = []
         for n in range(20):
@@ -93,4 +86,4 @@ def test_messages_come_in_order(in_loop: Run) -> None:
             kinds.append((await wire.channel.get_msg(timeout=SECONDS))["msg_type"])
         return kinds
 
-    assert in_loop(with_a_wire(WakefulChannel, work)) == [str(n) for n in range(20)]
+    assert in_a_loop(with_a_wire(work)) == [str(n) for n in range(20)]

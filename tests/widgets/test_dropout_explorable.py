@@ -115,9 +115,8 @@ class TestEvaluation:
         dropout.control("training", False)
         before = dropout.explorable.code()
         for name in dropout.explorable.bar.disabled:
-            if name != "undo":
-                dropout.control(name)
-                assert dropout.explorable.code() == before, name
+            dropout.control(name)
+            assert dropout.explorable.code() == before, name
 
     def test_draws_come_back_with_training(self, dropout: FrontEnd) -> None:
         dropout.control("draw_10")
